@@ -1,0 +1,40 @@
+# `make demo` and `make test` set everything up by themselves; nothing but Python 3.11+ and pip is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: setup demo test test-all check bench clean
+
+setup: .venv/dev
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; try make PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/dev: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: .venv/core
+	$(BIN)/vits run linear --preset quick --out results/demo
+
+check: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest
+
+test-all: check
+	$(BIN)/pytest -m 'heavy or not heavy'
+
+bench: .venv/dev
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv results

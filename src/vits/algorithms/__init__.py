@@ -1,0 +1,39 @@
+"""Named presets: a reward model and hyperparameters in, a policy out.
+
+Every number that a user may want to tune is a traced value: changing it does not compile anything anew. Numbers of
+steps and of samples shape the program and do.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from vits import models, policies, registry
+from vits.algorithms.baselines import greedy, lin_ts, lin_ucb, uniform
+from vits.algorithms.variational import vits_i, vits_ii, vits_ii_hf
+
+__all__ = ["greedy", "lin_ts", "lin_ucb", "make", "uniform", "vits_i", "vits_ii", "vits_ii_hf"]
+
+
+def make(name: str, model: models.RewardModel, **hyperparameters: Any) -> policies.Policy:
+    """The algorithm called `name` on a model.
+
+    Args:
+        name: one of `vits.registry.ALGORITHMS`; `vits list` prints them.
+        model: the reward model.
+        hyperparameters: as in the signature of the algorithm.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("vits_ii", vits.models.linear(3), inverse_temperature=10.0)
+    """
+    entry = registry.lookup("algorithm", name, registry.ALGORITHMS)
+    build: Callable[..., policies.Policy] = globals()[entry.name]
+    known = [p for p in inspect.signature(build).parameters if p != "model"]
+    for given in hyperparameters:
+        if given not in known:
+            raise registry.unknown(f"hyperparameter of {name}", given, known)
+    return build(model, **hyperparameters)

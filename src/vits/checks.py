@@ -1,0 +1,66 @@
+"""Checks at the front door: one clear sentence that names the value and what is allowed."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def is_traced(value: object) -> bool:
+    """Whether a value is known only when the compiled program runs."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def positive(name: str, value: Any, *, below: float = float("inf")) -> None:
+    """Raise unless `value` is a number in (0, below); a traced value is left to the run's diagnostics."""
+    if is_traced(value):
+        return
+    array = _numbers(name, value)
+    if not np.all((array > 0) & (array < below)):
+        allowed = (
+            "a positive finite number" if below == float("inf") else f"between 0 and {below:g}, both excluded"
+        )
+        raise ValueError(f"{name} must be {allowed}, but is {value}")
+
+
+def not_negative(name: str, value: Any) -> None:
+    """Raise unless `value` is a finite number of at least zero."""
+    if is_traced(value):
+        return
+    array = _numbers(name, value)
+    if not np.all((array >= 0) & np.isfinite(array)):
+        raise ValueError(f"{name} must be zero or a positive finite number, but is {value}")
+
+
+def count(name: str, value: Any, *, least: int = 1) -> None:
+    """Raise unless `value` is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, but is {value!r}")
+
+
+def finite(name: str, value: Any) -> None:
+    """Raise unless every entry of `value` is finite."""
+    if is_traced(value):
+        return
+    array = _numbers(name, value)
+    if not np.all(np.isfinite(array)):
+        bad = int(np.sum(~np.isfinite(array)))
+        raise ValueError(f"{name} must be finite, but {bad} of its {array.size} entries are NaN or infinite")
+
+
+def shape(name: str, value: Any, expected: tuple[int | str, ...]) -> None:
+    """Raise unless `value` has the expected shape; a word stands for any length."""
+    actual = tuple(np.shape(value))
+    fits = len(actual) == len(expected) and all(
+        isinstance(e, str) or a == e for a, e in zip(actual, expected, strict=True)
+    )
+    if not fits:
+        wanted = "(" + ", ".join(str(e) for e in expected) + ("," if len(expected) == 1 else "") + ")"
+        raise ValueError(f"{name} must have shape {wanted}, but has shape {actual}")
+
+
+def _numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
+    try:
+        return np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number, but is {value!r}") from None

@@ -1,0 +1,27 @@
+"""What every environment offers."""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import Array, Int, Key
+
+from vits.types import Round
+
+Params = Any
+"""What stays fixed for one seed: the true parameters, the pool of contexts."""
+
+
+class Environment(eqx.Module):
+    """A source of rounds. Regret is not its business."""
+
+    num_arms: eqx.AbstractVar[int]
+    dim: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""]) -> Params:
+        """What stays fixed for one seed."""
+
+    @abc.abstractmethod
+    def draw(self, key: Key[Array, ""], params: Params, t: Int[Array, ""]) -> Round:
+        """Round t: contexts, expected rewards and the rewards that each arm would pay."""

@@ -1,0 +1,75 @@
+"""Contexts scattered around a fixed pool of vectors: the paper's linear bandit."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks
+from vits.environments.base import Environment
+from vits.types import Round, Scalar
+
+
+class PoolParams(NamedTuple):
+    """The pool of context vectors and the true parameters."""
+
+    pool: Float[Array, "pool dim"]
+    theta: Float[Array, " dim"]
+
+
+class Pool(Environment):
+    """Each round each arm takes a random vector of the pool plus zeta N(0, I).
+
+    Small zeta: few distinct directions, an ill-conditioned posterior. The noise scale sqrt(1 + zeta^2) keeps the
+    signal-to-noise ratio at 1.
+    """
+
+    zeta: Scalar
+    dim: int
+    num_arms: int
+    pool_size: int
+
+    def init(self, key: Key[Array, ""]) -> PoolParams:
+        """Pool ~ N(0, I), theta* ~ N(0, I / d)."""
+        pool_key, theta_key = jax.random.split(key)
+        return PoolParams(
+            pool=jax.random.normal(pool_key, (self.pool_size, self.dim)),
+            theta=jax.random.normal(theta_key, (self.dim,)) / math.sqrt(self.dim),
+        )
+
+    def draw(self, key: Key[Array, ""], params: PoolParams, t: Int[Array, ""]) -> Round:
+        """x = pool vector + zeta eps;  r = x' theta* + sqrt(1 + zeta^2) eps."""
+        which_key, noise_key = jax.random.split(key)
+        which = jax.random.randint(which_key, (self.num_arms,), 0, self.pool_size)
+        # One flat draw for contexts and rewards: the generator is what a round of the environment costs.
+        eps = jax.random.normal(noise_key, (self.num_arms * (self.dim + 1),))
+        spread, noise = jnp.split(eps, [self.num_arms * self.dim])
+        arms = params.pool[which] + self.zeta * spread.reshape(self.num_arms, self.dim)
+        means = arms @ params.theta
+        return Round(arms, means, means + jnp.sqrt(1.0 + self.zeta**2) * noise)
+
+
+def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_size: int = 50) -> Pool:
+    """The paper's linear bandit, with contexts around a pool of `pool_size` vectors.
+
+    Args:
+        zeta: spread of the contexts around the pool; 0.1 is ill-conditioned, 1 well-conditioned.
+        dim: number of features.
+        num_arms: arms on offer each round.
+        pool_size: vectors in the pool.
+
+    Returns:
+        An environment.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.linear(zeta=1.0).num_arms
+        50
+    """
+    checks.not_negative("zeta", zeta)
+    checks.count("dim", dim)
+    checks.count("num_arms", num_arms)
+    checks.count("pool_size", pool_size)
+    return Pool(jnp.asarray(zeta, float), dim, num_arms, pool_size)

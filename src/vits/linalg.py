@@ -1,0 +1,63 @@
+"""Matrix pieces that several posteriors need."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from vits.types import Scalar
+
+
+def largest_eigenvalue_bound(matrix: Float[Array, "d d"], squarings: int = 3) -> Scalar:
+    """An upper bound on the largest eigenvalue of a symmetric matrix, at the price of a few products.
+
+    With p = 2^squarings, `|A|_2 <= |A^p|_F^(1/p) <= d^(1/2p) |A|_2`: never too small, and at most 21 % too large
+    for d = 20 with three squarings (53 % for d = 861).
+    """
+    scale = jnp.linalg.norm(matrix)
+    power = matrix / scale
+    for _ in range(squarings):
+        power = power @ power
+    return scale * jnp.linalg.norm(power) ** (0.5**squarings)
+
+
+class Inverse(NamedTuple):
+    """An inverse transpose D of a square root B, how far D' B is from the identity, and whether it was repaired."""
+
+    inverse_transpose: Float[Array, "d d"]
+    error: Scalar
+    refreshed: Bool[Array, ""]
+
+
+def refreshed_inverse(
+    matrix: Float[Array, "d d"], guess: Float[Array, "d d"], *, tolerance: float, max_iterations: int = 60
+) -> Inverse:
+    """D close to B^-T: the guess itself while `|D' B - I|_F <= tolerance`, else repaired.
+
+    The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error, from the guess if it is
+    good enough to converge and from B / (|B|_1 |B|_inf), which always converges, if not. As a loop it costs
+    nothing under vmap in rounds where no member of the batch needs it.
+    """
+    identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+
+    def error_of(inverse: Float[Array, "d d"]) -> Scalar:
+        return jnp.linalg.norm(inverse.T @ matrix - identity)
+
+    first_error = error_of(guess)
+    needed = ~(first_error <= tolerance)
+    safe_start = matrix / (jnp.linalg.norm(matrix, 1) * jnp.linalg.norm(matrix, jnp.inf))
+    start = jnp.where(~needed | (first_error < 0.9), guess, safe_start)
+
+    def repair(carry: tuple[Array, Float[Array, "d d"], Scalar]) -> tuple[Array, Float[Array, "d d"], Scalar]:
+        iteration, inverse, _ = carry
+        inverse = 2.0 * inverse - inverse @ (matrix.T @ inverse)  # Newton-Schulz
+        return iteration + 1, inverse, error_of(inverse)
+
+    def unfinished(carry: tuple[Array, Float[Array, "d d"], Scalar]) -> Bool[Array, ""]:
+        iteration, _, error = carry
+        return ~(error <= tolerance) & (iteration < max_iterations)
+
+    start_error = jnp.where(needed, jnp.inf, first_error)
+    _, inverse, error = jax.lax.while_loop(unfinished, repair, (jnp.asarray(0), start, start_error))
+    return Inverse(inverse, error, needed)

@@ -1,0 +1,120 @@
+"""Policies: choosing an arm from what a posterior says. Choosing only; inference lives in `posteriors`."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits.models import RewardModel
+from vits.posteriors.base import GaussianPosterior, Posterior
+from vits.types import Info, Observation, Scalar, State, report
+
+
+class Policy(eqx.Module):
+    """Plays arms and learns from what they pay."""
+
+    @abc.abstractmethod
+    def init(self, key: Key[Array, ""]) -> State:
+        """The state before the first round."""
+
+    @abc.abstractmethod
+    def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
+        """The index of the arm to play."""
+
+    @abc.abstractmethod
+    def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
+        """The state after one observation more, and what happened."""
+
+
+def best_arm(key: Key[Array, ""], scores: Float[Array, " arms"]) -> Int[Array, ""]:
+    """The arm with the highest score; ties are broken at random and scores that are not finite never win."""
+    scores = jnp.where(jnp.isfinite(scores), scores, -jnp.inf)
+    luck = jax.random.uniform(key, scores.shape)
+    return jnp.argmax(jnp.where(scores == jnp.max(scores), luck, -1.0))
+
+
+class PosteriorPolicy(Policy):
+    """A policy that ranks arms by a score computed from a posterior."""
+
+    model: eqx.AbstractVar[RewardModel]
+    posterior: eqx.AbstractVar[Posterior]
+
+    @abc.abstractmethod
+    def scores(
+        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
+    ) -> Float[Array, " arms"]:
+        """The score of each arm."""
+
+    def init(self, key: Key[Array, ""]) -> State:
+        """The posterior's own state."""
+        return self.posterior.init(key)
+
+    def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
+        """The arm with the highest score."""
+        score_key, tie_key = jax.random.split(key)
+        return best_arm(tie_key, self.scores(score_key, state, arms))
+
+    def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
+        """The posterior learns."""
+        return self.posterior.update(key, state, observation)
+
+
+class Thompson(PosteriorPolicy):
+    """Draws parameters from the posterior and plays the arm that is best under them."""
+
+    model: RewardModel
+    posterior: Posterior
+
+    def scores(
+        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
+    ) -> Float[Array, " arms"]:
+        """f(theta; phi_a), theta ~ posterior."""
+        theta = self.posterior.sample(key, state)
+        return jax.vmap(self.model.score, (None, 0))(theta, arms)
+
+
+class UCB(PosteriorPolicy):
+    """Optimism: the posterior mean plus `width` posterior standard deviations, for linear models."""
+
+    model: RewardModel
+    posterior: GaussianPosterior
+    width: Scalar
+
+    def scores(
+        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
+    ) -> Float[Array, " arms"]:
+        """phi' mean + width sqrt(phi' Sigma phi)."""
+        mean, sqrt_cov = self.posterior.moments(state)
+        return arms @ mean + self.width * jnp.linalg.norm(arms @ sqrt_cov, axis=1)
+
+
+class Greedy(PosteriorPolicy):
+    """Plays the arm that is best under the posterior mean: no exploration."""
+
+    model: RewardModel
+    posterior: GaussianPosterior
+
+    def scores(
+        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
+    ) -> Float[Array, " arms"]:
+        """f(mean; phi_a)."""
+        mean, _ = self.posterior.moments(state)
+        return jax.vmap(self.model.score, (None, 0))(mean, arms)
+
+
+class Uniform(Policy):
+    """Plays any arm with the same probability and learns nothing."""
+
+    def init(self, key: Key[Array, ""]) -> tuple[()]:
+        """Nothing to remember."""
+        return ()
+
+    def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
+        """A uniform draw."""
+        return jax.random.randint(key, (), 0, arms.shape[0])
+
+    def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
+        """Nothing to learn."""
+        return state, report(is_finite=jnp.isfinite(observation.reward))

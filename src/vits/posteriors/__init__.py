@@ -1,0 +1,1 @@
+"""Approximate posteriors, one file per family."""

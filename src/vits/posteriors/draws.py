@@ -1,0 +1,93 @@
+"""Where a Gaussian variational step looks at the potential: schemes for the standard normal draws eps.
+
+A scheme returns directions; a mirrored one is used as +eps and -eps, which cancels all odd noise.
+"""
+
+import abc
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from vits import checks
+
+
+class Draws(eqx.Module):
+    """Directions eps with mean outer product I, and how far they inflate an estimate made from gradients."""
+
+    mirrored: eqx.AbstractVar[bool]
+
+    @abc.abstractmethod
+    def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
+        """The directions of one step."""
+
+    @abc.abstractmethod
+    def inflation(self, dim: int) -> float:
+        """About how much larger than the truth the largest eigenvalue of a Hessian-free estimate is."""
+
+
+class Plain(Draws):
+    """The paper's draws: independent standard normals."""
+
+    num_samples: int
+    mirrored: bool = False
+
+    def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
+        """eps_s ~ N(0, I)."""
+        return jax.random.normal(key, (self.num_samples, dim))
+
+    def inflation(self, dim: int) -> float:
+        """(1 + sqrt(d / S))^2, the edge of the spectrum of a sample covariance."""
+        return (1.0 + math.sqrt(dim / self.num_samples)) ** 2
+
+
+class Antithetic(Plain):
+    """Independent standard normals, each with its mirror image: S / 2 pairs."""
+
+    mirrored: bool = True
+
+
+class Orthogonal(Draws):
+    """Orthogonal directions of length sqrt(d), mirrored: symmetric cubature.
+
+    With as many directions as dimensions these are +-sqrt(d) e_i, need no randomness, and are exact for quadratic
+    potentials. With fewer, a random frame is drawn in each step; the estimate is unbiased and its spectrum d / m
+    times too large.
+    """
+
+    num_directions: int
+    mirrored: bool = True
+
+    def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
+        """sqrt(d) times the rows of a frame."""
+        if self.num_directions >= dim:
+            frame = jnp.eye(dim)
+        else:
+            frame = jnp.linalg.qr(jax.random.normal(key, (dim, self.num_directions)))[0].T
+        return math.sqrt(dim) * frame
+
+    def inflation(self, dim: int) -> float:
+        """d / m."""
+        return max(1.0, dim / self.num_directions)
+
+
+def plain(num_samples: int = 1) -> Plain:
+    """The paper's independent draws: one for VITS-I and II, twenty for the Hessian-free form."""
+    checks.count("num_samples", num_samples)
+    return Plain(num_samples)
+
+
+def antithetic(num_samples: int = 2) -> Antithetic:
+    """Pairs (eps, -eps): `num_samples` gradients a step."""
+    if num_samples % 2 or num_samples < 2:
+        raise ValueError(f"num_samples must be even for antithetic draws, but is {num_samples}")
+    return Antithetic(num_samples // 2)
+
+
+def orthogonal(num_samples: int) -> Orthogonal:
+    """Symmetric cubature along orthogonal directions: `num_samples` gradients a step."""
+    if num_samples % 2 or num_samples < 2:
+        raise ValueError(f"num_samples must be even for orthogonal draws, but is {num_samples}")
+    return Orthogonal(num_samples // 2)

@@ -1,0 +1,213 @@
+"""VITS: Gaussian variational inference by gradient steps on the mean and a square root of the covariance.
+
+The family is N(mu, B B'). One step at theta = mu + B eps, with A the curvature of U_t there, is
+
+    mu <- mu - h grad U(theta)
+    B  <- (I - h A) B + h B^-T
+
+Its variants differ in two functions: where A comes from (`curvature`) and how B^-T is followed (`inverse`).
+The paper's C = B^-1 is kept as D = C', because D D' is the precision just as B B' is the covariance.
+
+Reference: Clavier, Huix and Durmus, "VITS: Variational inference Thompson sampling for contextual bandits",
+ICML 2024, algorithms 1 to 3.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from vits import linalg
+from vits.posteriors.base import GaussianPosterior, guarded
+from vits.posteriors.draws import Draws
+from vits.potentials import Data, Potential
+from vits.steps import StepRule, Terrain
+from vits.types import Info, Observation, Scalar
+
+INVERSE_TOLERANCE = 0.1
+"""How far D' B may be from the identity (Frobenius norm) at the end of a round before D is recomputed."""
+
+
+class VITSState(NamedTuple):
+    """The posterior N(mean, B B') with B = sqrt_cov, D = sqrt_precision close to B^-T, and the data seen."""
+
+    mean: Float[Array, " params"]
+    sqrt_cov: Float[Array, "params params"]
+    sqrt_precision: Float[Array, "params params"]
+    data: Data
+
+
+class Draw(NamedTuple):
+    """The points of one step: theta = mean + B eps, and the gradients there. Mirrored: theta = mean -+ B eps too."""
+
+    eps: Float[Array, "directions params"]
+    mirrored: bool
+    thetas: Float[Array, "points params"]
+    grads: Float[Array, "points params"]
+
+
+class Curvature(Protocol):
+    """The curvature A of a step, known by what it does to the two square roots."""
+
+    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """A B."""
+
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """(D D' - A)' D: zero when the precision D D' is the curvature."""
+
+
+class Dense(NamedTuple):
+    """A symmetric matrix that is worth forming."""
+
+    matrix: Float[Array, "params params"]
+
+    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """A B."""
+        return self.matrix @ sqrt_cov
+
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """(D D' - A) D."""
+        return (sqrt_precision @ sqrt_precision.T - self.matrix) @ sqrt_precision
+
+
+class Factored(NamedTuple):
+    """A = left' right of low rank, never formed."""
+
+    left: Float[Array, "rank params"]
+    right: Float[Array, "rank params"]
+
+    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """left' (right B)."""
+        return self.left.T @ (self.right @ sqrt_cov)
+
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """D D' D - right' (left D)."""
+        D = sqrt_precision
+        return D @ D.T @ D - self.right.T @ (self.left @ D)
+
+
+CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
+InverseRule = Callable[
+    [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
+    Float[Array, "params params"],
+]
+
+
+def exact_curvature(
+    potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
+) -> Dense:
+    """A = the mean of hess U over the points."""
+    return Dense(jnp.mean(jax.vmap(potential.hessian, (None, 0))(data, draw.thetas), axis=0))
+
+
+def stein_factors(draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Factored:
+    """Stein's identity, E[hess U] = E[Sigma^-1 (theta - mu) grad U'] = E[D eps grad U'], averaged over the points."""
+    directions = draw.eps.shape[0]
+    grads = 0.5 * (draw.grads[:directions] - draw.grads[directions:]) if draw.mirrored else draw.grads
+    return Factored(draw.eps @ sqrt_precision.T, grads / directions)
+
+
+def stein_plain(
+    potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
+) -> Factored:
+    """The paper's Hessian-free A, as it stands: of low rank and not symmetric."""
+    return stein_factors(draw, sqrt_precision)
+
+
+def stein(
+    potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
+) -> Curvature:
+    """The symmetric part of the Hessian-free A, formed only where its rank is too high to save work."""
+    left, right = stein_factors(draw, sqrt_precision)
+    rank, dim = left.shape
+    if 2 * rank < dim:
+        return Factored(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left]))
+    product = left.T @ right
+    return Dense(0.5 * (product + product.T))
+
+
+def exact_inverse(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """D = B^-T, by solving."""
+    return jnp.linalg.inv(new_sqrt_cov).T
+
+
+def first_order_inverse(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
+    return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
+
+
+class VITS(GaussianPosterior):
+    """The variational posterior, moved by K steps after each observation, warm-started from the round before.
+
+    `inflation` says how many times too large the curvature rule's spectrum may be, so that steps stay stable.
+    """
+
+    potential: Potential
+    step_rule: StepRule
+    draws: Draws
+    curvature: CurvatureRule
+    inverse: InverseRule
+    num_steps: int
+    inflation: float = 1.0
+
+    def init(self, key: Key[Array, ""]) -> VITSState:
+        """The prior, B = P0^-1/2."""
+        mean, precision = self.potential.prior
+        sqrt_precision = jnp.linalg.cholesky(precision)
+        return VITSState(mean, jnp.linalg.inv(sqrt_precision).T, sqrt_precision, self.potential.init())
+
+    def update(
+        self, key: Key[Array, ""], state: VITSState, observation: Observation
+    ) -> tuple[VITSState, Info]:
+        """Add the observation, then take K steps."""
+        data = self.potential.observe(state.data, observation)
+        largest = self.inflation * self.potential.largest_curvature(data, state.mean)
+        plan = self.step_rule(Terrain(self.potential, data, state.mean, largest), self.num_steps)
+        h = plan.size
+        # All draws of the round in one call: many small ones would cost more than the steps.
+        keys = jax.random.split(key, self.num_steps)
+        eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
+
+        def step(k: Array, state: VITSState) -> VITSState:
+            mu, B, D, data = state
+            draw = self._draw(eps[k], state)
+            A = self.curvature(self.potential, data, draw, D)
+            mu = mu - h * jnp.mean(draw.grads, axis=0)
+            new_B = B - h * A.times(B) + h * D  # B <- (I - h A) B + h C'
+            return VITSState(mu, new_B, self.inverse(new_B, D, A, h), data)
+
+        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=data))
+        inverse = linalg.refreshed_inverse(new.sqrt_cov, new.sqrt_precision, tolerance=INVERSE_TOLERANCE)
+        new = new._replace(sqrt_precision=inverse.inverse_transpose)
+        return guarded(
+            observation,
+            state,
+            new,
+            parameters=new[:3],
+            exploded=~(inverse.error <= INVERSE_TOLERANCE),
+            step=h,
+            step_capped=plan.capped,
+            stiffness=h * largest,
+            inverse_error=inverse.error,
+            refreshed=inverse.refreshed,
+        )
+
+    def _draw(self, eps: Float[Array, "directions params"], state: VITSState) -> Draw:
+        offsets = eps @ state.sqrt_cov.T
+        if self.draws.mirrored:
+            offsets = jnp.concatenate([offsets, -offsets])
+        thetas = state.mean + offsets
+        grads = jax.vmap(self.potential.grad, (None, 0))(state.data, thetas)
+        return Draw(eps, self.draws.mirrored, thetas, grads)

@@ -1,0 +1,66 @@
+"""The names a user can type, and where each one lives.
+
+This module imports nothing heavy, so that `vits list` and the checking of names cost no JAX import.
+"""
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+
+class Entry(NamedTuple):
+    """One name, what it stands for, where it comes from and the file that holds its mathematics."""
+
+    name: str
+    summary: str
+    reference: str
+    file: str
+
+
+_VITS = "Clavier, Huix and Durmus, VITS (ICML 2024)"
+
+ALGORITHMS = {
+    entry.name: entry
+    for entry in (
+        Entry("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "posteriors/vits.py"),
+        Entry("vits_ii", "the same with a first-order inverse", _VITS, "posteriors/vits.py"),
+        Entry("vits_ii_hf", "the same without Hessians", _VITS, "posteriors/vits.py"),
+        Entry("lin_ts", "exact Gaussian posterior", "Agrawal and Goyal (ICML 2013)", "posteriors/exact.py"),
+        Entry("lin_ucb", "optimism with the exact posterior", "Li et al. (WWW 2010)", "policies.py"),
+        Entry("greedy", "plays the posterior mean", "", "policies.py"),
+        Entry("uniform", "plays any arm", "", "policies.py"),
+    )
+}
+
+EXPERIMENTS = {
+    entry.name: entry
+    for entry in (
+        Entry(
+            "linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"
+        ),
+    )
+}
+
+PRESETS = ("quick", "paper")
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
+    """The error for a name that nobody knows: it suggests the nearest one and lists the rest."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return ValueError(f"unknown {kind} '{name}'; {hint}known: {', '.join(names)}")
+
+
+def lookup(kind: str, name: str, table: dict[str, Entry]) -> Entry:
+    """The entry called `name`, or an error that suggests the nearest name."""
+    if name not in table:
+        raise unknown(kind, name, table)
+    return table[name]
+
+
+def experiment_module(name: str) -> Any:
+    """The module of an experiment, imported only now because it brings JAX with it."""
+    entry = lookup("experiment", name, EXPERIMENTS)
+    return importlib.import_module("vits." + entry.file.removesuffix(".py").replace("/", "."))

@@ -1,0 +1,193 @@
+"""Playing a policy in an environment, many seeds at once. The only place where regret exists."""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from vits import checks
+from vits.environments.base import Environment, Params
+from vits.policies import Policy
+from vits.types import Info, Observation, Scalar, State, as_key
+
+SEGMENT = 100
+"""Rounds between two reports of progress."""
+
+
+class Trace(NamedTuple):
+    """What happened, seed by seed and round by round. `regret` is that of each round, not yet summed."""
+
+    regret: Float[np.ndarray, "seeds horizon"]
+    action: Int[np.ndarray, "seeds horizon"]
+    reward: Float[np.ndarray, "seeds horizon"]
+    info: Info
+
+    @property
+    def cumulative_regret(self) -> Float[np.ndarray, "seeds horizon"]:
+        """Regret summed up to each round, in double precision."""
+        return np.cumsum(self.regret, axis=1, dtype=np.float64)
+
+    @property
+    def failed(self) -> Bool[np.ndarray, " seeds"]:
+        """Seeds in which an update was rejected, or something was not finite: they must not be averaged in."""
+        return np.any(np.asarray(self.info.rejected), axis=1) | ~np.all(np.isfinite(self.regret), axis=1)
+
+
+class Player(NamedTuple):
+    """One seed between two rounds."""
+
+    world_key: Key[Array, ""]
+    policy_key: Key[Array, ""]
+    params: Params
+    state: State
+
+
+class Step(NamedTuple):
+    """One round of one seed, as it enters the trace."""
+
+    regret: Scalar
+    action: Int[Array, ""]
+    reward: Scalar
+    info: Info
+
+
+def simulate(
+    key: Key[Array, ""] | Array | int,
+    environment: Environment,
+    policy: Policy,
+    horizon: int,
+    *,
+    seeds: int | Sequence[int] = 1,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+) -> Trace:
+    """Play a policy for `horizon` rounds with many seeds.
+
+    The contexts, means and noise of seed i follow from `key` and i alone: every policy faces the same rounds, and a
+    seed played alone gives the same curve as within a batch (up to rounding: XLA may sum in another order).
+
+    Args:
+        key: a random key, or an integer.
+        environment: the world.
+        policy: what plays; its hyperparameters are traced, so other values do not compile anew.
+        horizon: rounds.
+        seeds: how many, or which ones.
+        progress: called with the number of rounds just played (summed over seeds), now and then.
+        workers: threads among which the seeds are shared out; all cores by default.
+
+    Returns:
+        The trace: `.regret`, `.action`, `.reward` of shape (seeds, horizon), and `.info`.
+
+    Example:
+        >>> import vits
+        >>> world = vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
+        >>> trace = vits.simulate(0, world, vits.make("lin_ts", vits.models.linear(3)), 20, seeds=2)
+        >>> trace.regret.shape
+        (2, 20)
+    """
+    checks.count("horizon", horizon)
+    indices = _seed_indices(seeds)
+    checks.finite("environment", _numbers(environment))
+    checks.finite("policy", _numbers(policy))
+    if workers is None:
+        workers = os.cpu_count() or 1
+    checks.count("workers", workers)
+    workers = min(workers, len(indices))
+    # Chunks of one size, so that one compilation serves them all; what the padding plays is dropped.
+    size = -(-len(indices) // workers)
+    padded = np.resize(indices, size * workers)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(padded))
+    players = [_start(environment, policy, keys[i : i + size]) for i in range(0, len(padded), size)]
+    length = min(horizon, SEGMENT)
+    _play(
+        environment, policy, players[0], jnp.asarray(0), jnp.asarray(0), length
+    )  # compile once, for all threads
+    lock = threading.Lock()
+
+    def play_chunk(player: Player) -> Step:
+        segments = []
+        for first in range(0, horizon, length):
+            num_rounds = min(length, horizon - first)
+            player, steps = _play(
+                environment, policy, player, jnp.asarray(first), jnp.asarray(num_rounds), length
+            )
+            segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x[:n]), steps))
+            if progress is not None:
+                with lock:
+                    progress(num_rounds * size)
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)  # type: ignore[no-any-return]
+
+    if workers == 1:
+        chunks = [play_chunk(player) for player in players]
+    else:
+        with ThreadPoolExecutor(workers) as pool:
+            chunks = list(pool.map(play_chunk, players))
+    steps = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(indices)].T, *chunks)
+    return Trace(*steps)
+
+
+@eqx.filter_jit
+def _start(environment: Environment, policy: Policy, keys: Key[Array, " seeds"]) -> Player:
+    def start(key: Key[Array, ""]) -> Player:
+        world_key, policy_key = jax.random.split(key)
+        # Round t uses fold_in(key, t), t >= 0, so the keys for init must not be of that form.
+        init_world, world_key = jax.random.split(world_key)
+        init_policy, policy_key = jax.random.split(policy_key)
+        return Player(world_key, policy_key, environment.init(init_world), policy.init(init_policy))
+
+    return jax.vmap(start)(keys)
+
+
+@eqx.filter_jit
+def _play(
+    environment: Environment,
+    policy: Policy,
+    players: Player,
+    first: Int[Array, ""],
+    num_rounds: Int[Array, ""],
+    length: int,
+) -> tuple[Player, Step]:
+    """Rounds first, ..., first + num_rounds - 1 for all players; steps have shape (length, seeds)."""
+
+    def play(player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
+        arms, means, rewards = environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
+        act_key, update_key = jax.random.split(jax.random.fold_in(player.policy_key, t))
+        action = policy.act(act_key, player.state, arms)
+        observation = Observation(arms[action], rewards[action], action, arms)
+        state, info = policy.update(update_key, player.state, observation)
+        regret = jnp.max(means) - means[action]
+        return player._replace(state=state), Step(regret, action, rewards[action], info)
+
+    everyone = jax.vmap(play, (0, None))
+
+    def play_round(i: Int[Array, ""], carry: tuple[Player, Step]) -> tuple[Player, Step]:
+        players, steps = carry
+        players, step = everyone(players, first + i)
+        return players, jax.tree.map(lambda rows, row: rows.at[i].set(row), steps, step)
+
+    shapes = jax.eval_shape(everyone, players, first)[1]
+    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes)
+    return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))  # type: ignore[no-any-return]
+
+
+def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
+    if isinstance(seeds, (int, np.integer)):
+        checks.count("seeds", seeds)
+        return np.arange(seeds)
+    if len(seeds) == 0:
+        raise ValueError("seeds must name at least one seed, but is empty")
+    for seed in seeds:
+        checks.count("every seed", seed, least=0)
+    return np.asarray(seeds)
+
+
+def _numbers(module: eqx.Module) -> Float[np.ndarray, " numbers"]:
+    leaves = jax.tree.leaves(eqx.filter(module, eqx.is_inexact_array))
+    return np.concatenate([np.ravel(leaf) for leaf in leaves]) if leaves else np.zeros(0)

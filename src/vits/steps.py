@@ -1,0 +1,176 @@
+"""Step-size rules: how far, and how often, a posterior moves in one round.
+
+A rule is a function of the potential after the round's observation. The recursion for B needs
+h * lmax(hess U) < 1 to reach the right covariance; `safe`, the default, guarantees it.
+"""
+
+import abc
+import math
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from vits import checks, registry
+from vits.potentials import Data, Potential
+from vits.types import Scalar
+
+
+class Terrain(NamedTuple):
+    """Where the steps of a round are taken: the potential with its data, the mean they start from, and an upper
+    estimate of the largest curvature that the recursion will meet.
+    """
+
+    potential: Potential
+    data: Data
+    mean: Float[Array, " params"]
+    curvature: Scalar
+
+
+class Plan(NamedTuple):
+    """The steps of one round: their size, their number, and whether a limit cut either of them."""
+
+    size: Scalar
+    num_steps: Int[Array, ""] | int
+    capped: Bool[Array, ""] | bool = False
+
+
+class StepRule(eqx.Module):
+    """Turns the state of the potential into a plan for the round."""
+
+    @abc.abstractmethod
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """The plan for a round of at most `num_steps` steps."""
+
+
+class Constant(StepRule):
+    """h."""
+
+    step_size: Scalar
+
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """The same h in every round."""
+        return Plan(self.step_size, num_steps)
+
+
+class PerObservation(StepRule):
+    """h / (eta t), the schedule of the paper's experiments."""
+
+    step_size: Scalar
+
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """t is the number of observations, never the length of a buffer."""
+        t = jnp.maximum(terrain.potential.count(terrain.data), 1).astype(terrain.mean.dtype)
+        return Plan(self.step_size / (terrain.potential.inverse_temperature * t), num_steps)
+
+
+class Safe(StepRule):
+    """c / (an upper bound on the largest curvature), with 0 < c < 1."""
+
+    step_size: Scalar
+
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """h lmax <= c in every round."""
+        return Plan(self.step_size / terrain.curvature, num_steps)
+
+
+class Theory(StepRule):
+    """The values of the regret bound (appendix, "Hyperparameters choice and values"), for linear models.
+
+        h_t = lmin(V) / (2 eta (lmin(V)^2 + 2 lmax(V)^2))
+        K_t = 1 + 2 (1 + 2 kappa^2) log(2 R kappa d^2 T^2 log^2(3 T^3))
+
+    K_t is astronomically large for real condition numbers kappa, so `num_steps` caps it; rounds where it does are
+    reported as capped.
+    """
+
+    horizon: int
+    noise: Scalar
+
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """From the exact eigenvalues of the Hessian eta V, in which eta cancels."""
+        eigenvalues = jnp.linalg.eigvalsh(terrain.potential.hessian(terrain.data, terrain.mean))
+        smallest, largest = eigenvalues[0], eigenvalues[-1]
+        kappa, dim = largest / smallest, terrain.mean.shape[0]
+        log_3t3 = math.log(3.0) + 3.0 * math.log(self.horizon)
+        log_term = jnp.log(2.0 * self.noise * kappa) + 2.0 * math.log(dim * self.horizon * log_3t3)
+        wanted = 1.0 + 2.0 * (1.0 + 2.0 * kappa**2) * log_term
+        return Plan(
+            size=smallest / (2.0 * (smallest**2 + 2.0 * largest**2)),
+            num_steps=jnp.ceil(jnp.minimum(wanted, num_steps)).astype(int),
+            capped=wanted > num_steps,
+        )
+
+
+class AtMost(StepRule):
+    """A rule whose step never exceeds another's; rounds where the limit bites are reported as capped."""
+
+    rule: StepRule
+    limit: StepRule
+
+    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+        """The smaller of the two steps."""
+        plan = self.rule(terrain, num_steps)
+        limit = self.limit(terrain, num_steps)
+        return Plan(
+            jnp.minimum(plan.size, limit.size), plan.num_steps, plan.capped | (plan.size > limit.size)
+        )
+
+
+def constant(step_size: Scalar | float) -> Constant:
+    """The same step h in every round."""
+    checks.positive("step_size", step_size)
+    return Constant(jnp.asarray(step_size, float))
+
+
+def per_observation(step_size: Scalar | float) -> PerObservation:
+    """The paper's h / (eta t). It can blow up in the first rounds: see `at_most`."""
+    checks.positive("step_size", step_size)
+    return PerObservation(jnp.asarray(step_size, float))
+
+
+def safe(step_size: Scalar | float = 0.5) -> Safe:
+    """The fraction `step_size` of the largest step that is certain to be stable."""
+    checks.positive("step_size", step_size, below=1.0)
+    return Safe(jnp.asarray(step_size, float))
+
+
+def theory(*, horizon: int, noise: Scalar | float = 1.0) -> Theory:
+    """The step and the number of steps of the regret bound; `num_steps` becomes the cap on the latter."""
+    checks.count("horizon", horizon)
+    checks.positive("noise", noise)
+    return Theory(horizon, jnp.asarray(noise, float))
+
+
+def theory_inverse_temperature(
+    *, dim: int, horizon: int, prior_precision: float = 1.0, noise: float = 1.0
+) -> float:
+    """The eta of the regret bound, 4 lambda^2 / (81 R^2 d log(3 T^3)).
+
+    Example:
+        >>> round(theory_inverse_temperature(dim=20, horizon=1000), 6)
+        0.000113
+    """
+    checks.count("dim", dim)
+    checks.count("horizon", horizon)
+    checks.positive("prior_precision", prior_precision)
+    checks.positive("noise", noise)
+    return 4.0 * prior_precision**2 / (81.0 * noise**2 * dim * (math.log(3.0) + 3.0 * math.log(horizon)))
+
+
+def at_most(rule: StepRule, limit: StepRule) -> AtMost:
+    """`rule`, but never a larger step than `limit` gives."""
+    return AtMost(rule, limit)
+
+
+RULES = {"safe": safe, "constant": constant, "per_observation": per_observation}
+
+
+def resolve(step_rule: str | StepRule, step_size: Scalar | float) -> StepRule:
+    """The rule itself, or the named rule with this step size."""
+    if isinstance(step_rule, StepRule):
+        return step_rule
+    if step_rule not in RULES:
+        raise registry.unknown("step_rule", step_rule, RULES)
+    return RULES[step_rule](step_size)
