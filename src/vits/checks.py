@@ -17,9 +17,7 @@ def positive(name: str, value: Any, *, below: float = float("inf")) -> None:
         return
     array = _numbers(name, value)
     if not np.all((array > 0) & (array < below)):
-        allowed = (
-            "a positive finite number" if below == float("inf") else f"between 0 and {below:g}, both excluded"
-        )
+        allowed = "a positive finite number" if below == float("inf") else f"between 0 and {below:g}, both excluded"
         raise ValueError(f"{name} must be {allowed}, but is {value}")
 
 

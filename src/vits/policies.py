@@ -42,9 +42,7 @@ class PosteriorPolicy(Policy):
     posterior: eqx.AbstractVar[Posterior]
 
     @abc.abstractmethod
-    def scores(
-        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
-    ) -> Float[Array, " arms"]:
+    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """The score of each arm."""
 
     def init(self, key: Key[Array, ""]) -> State:
@@ -67,9 +65,7 @@ class Thompson(PosteriorPolicy):
     model: RewardModel
     posterior: Posterior
 
-    def scores(
-        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
-    ) -> Float[Array, " arms"]:
+    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """f(theta; phi_a), theta ~ posterior."""
         theta = self.posterior.sample(key, state)
         return jax.vmap(self.model.score, (None, 0))(theta, arms)
@@ -82,9 +78,7 @@ class UCB(PosteriorPolicy):
     posterior: GaussianPosterior
     width: Scalar
 
-    def scores(
-        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
-    ) -> Float[Array, " arms"]:
+    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """phi' mean + width sqrt(phi' Sigma phi)."""
         mean, sqrt_cov = self.posterior.moments(state)
         return arms @ mean + self.width * jnp.linalg.norm(arms @ sqrt_cov, axis=1)
@@ -96,9 +90,7 @@ class Greedy(PosteriorPolicy):
     model: RewardModel
     posterior: GaussianPosterior
 
-    def scores(
-        self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]
-    ) -> Float[Array, " arms"]:
+    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """f(mean; phi_a)."""
         mean, _ = self.posterior.moments(state)
         return jax.vmap(self.model.score, (None, 0))(mean, arms)

@@ -62,7 +62,7 @@ class QuadraticData(NamedTuple):
 
     precision: Float[Array, "params params"]
     linear: Float[Array, " params"]
-    count: Int[Array, ""]
+    seen: Int[Array, ""]
 
 
 class Quadratic(Potential):
@@ -87,12 +87,12 @@ class Quadratic(Potential):
         return QuadraticData(
             precision=data.precision + jnp.outer(tempered, observation.features),
             linear=data.linear + observation.reward * tempered,
-            count=data.count + 1,
+            seen=data.seen + 1,
         )
 
     def count(self, data: QuadraticData) -> Int[Array, ""]:
         """How many observations were seen."""
-        return data.count
+        return data.seen
 
     def grad(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """eta (V theta - b)."""
@@ -107,9 +107,7 @@ class Quadratic(Potential):
         return linalg.largest_eigenvalue_bound(data.precision)
 
 
-def ridge_prior(
-    num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float
-) -> Prior:
+def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
     """The paper's prior N(0, I / (lambda eta))."""
     checks.positive("inverse_temperature", inverse_temperature)
     checks.positive("prior_precision", prior_precision)
@@ -121,9 +119,7 @@ def potential(
     model: models.RewardModel, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float
 ) -> Potential:
     """The potential of a model, in the cheapest form the model allows."""
-    prior = ridge_prior(
-        model.num_params, inverse_temperature=inverse_temperature, prior_precision=prior_precision
-    )
+    prior = ridge_prior(model.num_params, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
     if isinstance(model, models.Linear):
         return Quadratic(jnp.asarray(inverse_temperature, float), prior)
     raise ValueError(f"no potential is known for the model {type(model).__name__}; known: Linear")

@@ -36,9 +36,7 @@ ALGORITHMS = {
 EXPERIMENTS = {
     entry.name: entry
     for entry in (
-        Entry(
-            "linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"
-        ),
+        Entry("linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"),
     )
 }
 

@@ -105,24 +105,19 @@ def simulate(
     padded = np.resize(indices, size * workers)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(padded))
     players = [_start(environment, policy, keys[i : i + size]) for i in range(0, len(padded), size)]
-    length = min(horizon, SEGMENT)
-    _play(
-        environment, policy, players[0], jnp.asarray(0), jnp.asarray(0), length
-    )  # compile once, for all threads
+    _play(environment, policy, players[0], jnp.asarray(0), jnp.asarray(0))  # compile once, for all threads
     lock = threading.Lock()
 
     def play_chunk(player: Player) -> Step:
         segments = []
-        for first in range(0, horizon, length):
-            num_rounds = min(length, horizon - first)
-            player, steps = _play(
-                environment, policy, player, jnp.asarray(first), jnp.asarray(num_rounds), length
-            )
-            segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x[:n]), steps))
+        for first in range(0, horizon, SEGMENT):
+            num_rounds = min(SEGMENT, horizon - first)
+            player, steps = _play(environment, policy, player, jnp.asarray(first), jnp.asarray(num_rounds))
+            segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
             if progress is not None:
                 with lock:
                     progress(num_rounds * size)
-        return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)  # type: ignore[no-any-return]
+        return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
     if workers == 1:
         chunks = [play_chunk(player) for player in players]
@@ -152,9 +147,8 @@ def _play(
     players: Player,
     first: Int[Array, ""],
     num_rounds: Int[Array, ""],
-    length: int,
 ) -> tuple[Player, Step]:
-    """Rounds first, ..., first + num_rounds - 1 for all players; steps have shape (length, seeds)."""
+    """Rounds first, ..., first + num_rounds - 1 for all players; steps have shape (SEGMENT, seeds)."""
 
     def play(player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
         arms, means, rewards = environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
@@ -173,8 +167,8 @@ def _play(
         return players, jax.tree.map(lambda rows, row: rows.at[i].set(row), steps, step)
 
     shapes = jax.eval_shape(everyone, players, first)[1]
-    steps = jax.tree.map(lambda x: jnp.zeros((length, *x.shape), x.dtype), shapes)
-    return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))  # type: ignore[no-any-return]
+    steps = jax.tree.map(lambda x: jnp.zeros((SEGMENT, *x.shape), x.dtype), shapes)
+    return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))
 
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:

@@ -6,6 +6,7 @@ h * lmax(hess U) < 1 to reach the right covariance; `safe`, the default, guarant
 
 import abc
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -113,9 +114,7 @@ class AtMost(StepRule):
         """The smaller of the two steps."""
         plan = self.rule(terrain, num_steps)
         limit = self.limit(terrain, num_steps)
-        return Plan(
-            jnp.minimum(plan.size, limit.size), plan.num_steps, plan.capped | (plan.size > limit.size)
-        )
+        return Plan(jnp.minimum(plan.size, limit.size), plan.num_steps, plan.capped | (plan.size > limit.size))
 
 
 def constant(step_size: Scalar | float) -> Constant:
@@ -143,9 +142,7 @@ def theory(*, horizon: int, noise: Scalar | float = 1.0) -> Theory:
     return Theory(horizon, jnp.asarray(noise, float))
 
 
-def theory_inverse_temperature(
-    *, dim: int, horizon: int, prior_precision: float = 1.0, noise: float = 1.0
-) -> float:
+def theory_inverse_temperature(*, dim: int, horizon: int, prior_precision: float = 1.0, noise: float = 1.0) -> float:
     """The eta of the regret bound, 4 lambda^2 / (81 R^2 d log(3 T^3)).
 
     Example:
@@ -164,7 +161,11 @@ def at_most(rule: StepRule, limit: StepRule) -> AtMost:
     return AtMost(rule, limit)
 
 
-RULES = {"safe": safe, "constant": constant, "per_observation": per_observation}
+RULES: dict[str, Callable[[Scalar | float], StepRule]] = {
+    "safe": safe,
+    "constant": constant,
+    "per_observation": per_observation,
+}
 
 
 def resolve(step_rule: str | StepRule, step_size: Scalar | float) -> StepRule:

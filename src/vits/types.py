@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 Scalar = Float[Array, ""]
-State = PyTree[Any]
+State = Any
 """What a posterior or a policy remembers between rounds: each family names its own fields."""
 
 

@@ -97,11 +97,7 @@ def _exact(
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
 ) -> Exact:
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision
-    )
+    potential = potentials.potential(model, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
     if not isinstance(potential, potentials.Quadratic):
-        raise ValueError(
-            f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model"
-        )
+        raise ValueError(f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model")
     return Exact(potential)

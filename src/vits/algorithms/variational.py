@@ -172,9 +172,7 @@ def _vits(
     **parts: Any,
 ) -> policies.Thompson:
     checks.count("num_steps", num_steps)
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision
-    )
+    potential = potentials.potential(model, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
     return policies.Thompson(model, vits.VITS(potential=potential, num_steps=num_steps, **parts))
 
 

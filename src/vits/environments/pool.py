@@ -72,4 +72,4 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
     checks.count("dim", dim)
     checks.count("num_arms", num_arms)
     checks.count("pool_size", pool_size)
-    return Pool(jnp.asarray(zeta, float), dim, num_arms, pool_size)
+    return Pool(zeta=jnp.asarray(zeta, float), dim=dim, num_arms=num_arms, pool_size=pool_size)

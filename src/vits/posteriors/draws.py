@@ -5,6 +5,7 @@ A scheme returns directions; a mirrored one is used as +eps and -eps, which canc
 
 import abc
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -17,7 +18,7 @@ from vits import checks
 class Draws(eqx.Module):
     """Directions eps with mean outer product I, and how far they inflate an estimate made from gradients."""
 
-    mirrored: eqx.AbstractVar[bool]
+    mirrored: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
@@ -32,7 +33,7 @@ class Plain(Draws):
     """The paper's draws: independent standard normals."""
 
     num_samples: int
-    mirrored: bool = False
+    mirrored: ClassVar[bool] = False
 
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
         """eps_s ~ N(0, I)."""
@@ -46,7 +47,7 @@ class Plain(Draws):
 class Antithetic(Plain):
     """Independent standard normals, each with its mirror image: S / 2 pairs."""
 
-    mirrored: bool = True
+    mirrored: ClassVar[bool] = True
 
 
 class Orthogonal(Draws):
@@ -58,7 +59,7 @@ class Orthogonal(Draws):
     """
 
     num_directions: int
-    mirrored: bool = True
+    mirrored: ClassVar[bool] = True
 
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
         """sqrt(d) times the rows of a frame."""

@@ -34,9 +34,7 @@ class Exact(GaussianPosterior):
         mean, precision = self.potential.prior
         return ExactState(mean, jnp.linalg.inv(jnp.linalg.cholesky(precision)).T)
 
-    def update(
-        self, key: Key[Array, ""], state: ExactState, observation: Observation
-    ) -> tuple[ExactState, Info]:
+    def update(self, key: Key[Array, ""], state: ExactState, observation: Observation) -> tuple[ExactState, Info]:
         """One observation more; there is nothing to approximate and nothing to draw."""
         phi, noise_variance = observation.features, 1.0 / self.potential.inverse_temperature
         v = state.sqrt_cov.T @ phi

@@ -116,9 +116,7 @@ def stein_plain(
     return stein_factors(draw, sqrt_precision)
 
 
-def stein(
-    potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
-) -> Curvature:
+def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Curvature:
     """The symmetric part of the Hessian-free A, formed only where its rank is too high to save work."""
     left, right = stein_factors(draw, sqrt_precision)
     rank, dim = left.shape
@@ -168,9 +166,7 @@ class VITS(GaussianPosterior):
         sqrt_precision = jnp.linalg.cholesky(precision)
         return VITSState(mean, jnp.linalg.inv(sqrt_precision).T, sqrt_precision, self.potential.init())
 
-    def update(
-        self, key: Key[Array, ""], state: VITSState, observation: Observation
-    ) -> tuple[VITSState, Info]:
+    def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
         """Add the observation, then take K steps."""
         data = self.potential.observe(state.data, observation)
         largest = self.inflation * self.potential.largest_curvature(data, state.mean)
