@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import Shaped
 
 
 def is_traced(value: object) -> bool:
@@ -57,7 +58,7 @@ def shape(name: str, value: Any, expected: tuple[int | str, ...]) -> None:
         raise ValueError(f"{name} must have shape {wanted}, but has shape {actual}")
 
 
-def _numbers(name: str, value: Any) -> np.ndarray[Any, Any]:
+def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
         return np.asarray(value, dtype=float)
     except (TypeError, ValueError):

@@ -13,7 +13,7 @@ ICML 2024, algorithms 1 to 3.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,16 +48,6 @@ class Draw(NamedTuple):
     grads: Float[Array, "points params"]
 
 
-class Curvature(Protocol):
-    """The curvature A of a step, known by what it does to the two square roots."""
-
-    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """A B."""
-
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """(D D' - A)' D: zero when the precision D D' is the curvature."""
-
-
 class Dense(NamedTuple):
     """A symmetric matrix that is worth forming."""
 
@@ -68,7 +58,7 @@ class Dense(NamedTuple):
         return self.matrix @ sqrt_cov
 
     def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """(D D' - A) D."""
+        """(D D' - A) D: zero when the precision D D' is the curvature."""
         return (sqrt_precision @ sqrt_precision.T - self.matrix) @ sqrt_precision
 
 
@@ -87,6 +77,9 @@ class Factored(NamedTuple):
         D = sqrt_precision
         return D @ D.T @ D - self.right.T @ (self.left @ D)
 
+
+Curvature = Dense | Factored
+"""The curvature A of a step, known by what it does to the two square roots."""
 
 CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
 InverseRule = Callable[
@@ -204,6 +197,6 @@ class VITS(GaussianPosterior):
         offsets = eps @ state.sqrt_cov.T
         if self.draws.mirrored:
             offsets = jnp.concatenate([offsets, -offsets])
-        thetas = state.mean + offsets
+        thetas = state.mean[None] + offsets
         grads = jax.vmap(self.potential.grad, (None, 0))(state.data, thetas)
         return Draw(eps, self.draws.mirrored, thetas, grads)
