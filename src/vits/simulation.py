@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -28,6 +29,8 @@ class Trace(NamedTuple):
     action: Int[np.ndarray, "seeds horizon"]
     reward: Float[np.ndarray, "seeds horizon"]
     info: Info
+    seconds: float
+    """How long the playing took, without compilation."""
 
     @property
     def cumulative_regret(self) -> Float[np.ndarray, "seeds horizon"]:
@@ -107,6 +110,7 @@ def simulate(
     players = [_start(environment, policy, keys[i : i + size]) for i in range(0, len(padded), size)]
     _play(environment, policy, players[0], jnp.asarray(0), jnp.asarray(0))  # compile once, for all threads
     lock = threading.Lock()
+    started = time.perf_counter()
 
     def play_chunk(player: Player) -> Step:
         segments = []
@@ -125,7 +129,7 @@ def simulate(
         with ThreadPoolExecutor(workers) as pool:
             chunks = list(pool.map(play_chunk, players))
     steps = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(indices)].T, *chunks)
-    return Trace(*steps)
+    return Trace(*steps, seconds=time.perf_counter() - started)
 
 
 @eqx.filter_jit

@@ -1,0 +1,138 @@
+"""The command line. No logic: it parses, calls and prints. Heavy imports happen only when something runs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from vits import registry
+
+app = typer.Typer(
+    help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+out = Console()
+err = Console(stderr=True)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+
+
+@app.command(name="list", epilog="Example: [bold]vits list[/]")
+def list_() -> None:
+    """List the experiments and the algorithms."""
+    table = Table("experiment", "what it shows", "in the paper", box=None, header_style="bold")
+    for entry in registry.EXPERIMENTS.values():
+        table.add_row(entry.name, entry.summary, entry.reference)
+    out.print(table, "")
+    table = Table("algorithm", "what it does", "reference", box=None, header_style="bold")
+    for entry in registry.ALGORITHMS.values():
+        table.add_row(entry.name, entry.summary, entry.reference)
+    out.print(table)
+
+
+@app.command(epilog="Example: [bold]vits run linear --preset quick --algorithms vits_ii,lin_ts --seeds 10[/]")
+def run(
+    experiment: Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")],
+    preset: Annotated[str, typer.Option(help="quick, or the paper's own settings.")] = "quick",
+    algorithms: Annotated[
+        str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, in place of the preset's.")] = None,
+    horizon: Annotated[int | None, typer.Option(help="How many rounds, in place of the preset's.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+) -> None:
+    """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
+    registry.lookup("experiment", experiment, registry.EXPERIMENTS)
+    if preset not in registry.PRESETS:
+        raise registry.unknown("preset", preset, registry.PRESETS)
+    import dataclasses
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from vits import plots
+    from vits.experiments import base
+
+    settings = registry.experiment_module(experiment).PRESETS[preset]
+    changes = {"seeds": seeds, "horizon": horizon}
+    settings = dataclasses.replace(settings, **{k: v for k, v in changes.items() if v is not None})
+    if algorithms is not None:
+        settings = settings.only([name.strip() for name in algorithms.split(",")])
+    folder = folder or Path("results") / f"{experiment}-{preset}"
+    columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task("starting", total=settings.num_rounds)
+        results = base.run(
+            settings,
+            folder,
+            preset=preset,
+            progress=lambda rounds: bar.advance(task, rounds),
+            announce=lambda cell: bar.update(task, description=cell),
+        )
+        bar.update(task, description="done")
+    _print_table(results.summary)
+    out.print(f"picture: {plots.regret(results)}")
+    if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
+        err.print("error: an algorithm failed on every seed")
+        raise typer.Exit(1)
+
+
+@app.command(epilog="Example: [bold]vits show results/linear-quick[/]")
+def show(folder: Folder) -> None:
+    """Print the table of a finished run."""
+    from vits import results
+
+    _print_table(results.load(folder).summary)
+
+
+@app.command(epilog="Example: [bold]vits plot results/linear-quick[/]")
+def plot(folder: Folder) -> None:
+    """Draw the curves of a finished run again."""
+    from vits import plots, results
+
+    out.print(f"picture: {plots.regret(results.load(folder))}")
+
+
+def _print_table(summary: dict[str, Any]) -> None:
+    rows = summary["rows"]
+    title = f"{summary['settings']['title']} ({summary['preset']}): cumulative regret after {rows[0]['horizon']} rounds"
+    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    for name in ("environment", "algorithm"):
+        table.add_column(name, no_wrap=True)
+    for name in ("mean ± s.e.", "median", "seeds", "failed", "rounds/s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    environment = None
+    for line in rows:
+        is_new = line["environment"] != environment
+        if is_new and environment is not None:
+            table.add_section()
+        environment = line["environment"]
+        mean, error, median = line["regret_mean"], line["regret_stderr"], line["regret_median"]
+        table.add_row(
+            environment if is_new else "",
+            line["algorithm"],
+            "none finished" if mean is None else f"{mean:.1f}" + ("" if error is None else f" ± {error:.1f}"),
+            "" if median is None else f"{median:.1f}",
+            str(line["seeds"]),
+            str(line["failed_seeds"]),
+            f"{line['rounds_per_second']:,.0f}",
+        )
+    out.print(table)
+
+
+def main() -> None:
+    """Run a command; bad input ends with one sentence and exit code 2."""
+    try:
+        app()
+    except ValueError as error:
+        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        err.print("interrupted: the same command goes on where it stopped")
+        sys.exit(130)
