@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax.numpy as jnp
+
 from vits import checks, models, policies, potentials, registry, steps
 from vits.posteriors import draws as drawing
 from vits.posteriors import vits
@@ -12,6 +14,8 @@ FULL_CUBATURE = 64
 
 FEWER_DIRECTIONS = 20
 """Beyond that, they look along this many random orthogonal directions."""
+
+INVERSES = {"first_order": vits.first_order_inverse, "frozen": vits.frozen_inverse}
 
 
 def vits_i(
@@ -68,6 +72,7 @@ def vits_ii(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
+    inverse: str = "first_order",
 ) -> policies.Thompson:
     """VITS-II: VITS-I with the inverse C = B^-1 followed to first order.
 
@@ -81,6 +86,8 @@ def vits_ii(
         num_steps: steps a round; a cap under `steps.theory`.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
+        inverse: "first_order" (the paper's) or "frozen" (C fixed within the round and repaired at its end, at a third
+            of the cost; needs step_size * num_steps <= 1).
 
     Returns:
         A policy.
@@ -96,11 +103,11 @@ def vits_ii(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
-        step_rule=steps.resolve(step_rule, step_size),
+        step_rule=_step_rule(step_rule, step_size, inverse, num_steps),
         num_steps=num_steps,
         draws=_pair_or_single(draws),
         curvature=vits.exact_curvature,
-        inverse=vits.first_order_inverse,
+        inverse=_inverse(inverse),
     )
 
 
@@ -114,6 +121,7 @@ def vits_ii_hf(
     num_samples: int | None = None,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "orthogonal",
+    inverse: str = "first_order",
 ) -> policies.Thompson:
     """VITS-II Hessian-free: the curvature comes from gradients by Stein's identity.
 
@@ -130,6 +138,8 @@ def vits_ii_hf(
             20 for plain draws.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
+        inverse: "first_order" (the paper's) or "frozen" (C fixed within the round and repaired at its end, at a third
+            of the cost; needs step_size * num_steps <= 1).
 
     Returns:
         A policy.
@@ -154,11 +164,11 @@ def vits_ii_hf(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
-        step_rule=steps.resolve(step_rule, step_size),
+        step_rule=_step_rule(step_rule, step_size, inverse, num_steps),
         num_steps=num_steps,
         draws=scheme,
         curvature=vits.stein_plain if draws == "plain" else vits.stein,
-        inverse=vits.first_order_inverse,
+        inverse=_inverse(inverse),
         inflation=scheme.inflation(dim),
     )
 
@@ -181,3 +191,27 @@ def _pair_or_single(draws: str) -> drawing.Draws:
     if draws not in schemes:
         raise registry.unknown("draws", draws, schemes)
     return schemes[draws]()
+
+
+def _inverse(inverse: str) -> vits.InverseRule:
+    if inverse not in INVERSES:
+        raise registry.unknown("inverse", inverse, INVERSES)
+    return INVERSES[inverse]
+
+
+def _step_rule(
+    step_rule: str | steps.StepRule, step_size: Scalar | float, inverse: str, num_steps: int
+) -> steps.StepRule:
+    """The rule; a frozen inverse needs h lmax K <= 1: refused where it is known to fail, else steps are shortened."""
+    rule = steps.resolve(step_rule, step_size)
+    if inverse != "frozen":
+        return rule
+    checks.count("num_steps", num_steps)
+    if isinstance(rule, steps.Safe) and not checks.is_traced(rule.step_size):
+        largest = float(jnp.max(rule.step_size))
+        if largest * num_steps > 1.0 + 1e-4:
+            raise ValueError(
+                f"step_size * num_steps must be at most 1 for a frozen inverse, but is {largest:g} * {num_steps}; "
+                f"take step_size={1 / num_steps:.6g} or inverse='first_order'"
+            )
+    return steps.at_most(rule, steps.Safe(jnp.asarray(1.0 / num_steps, float)))

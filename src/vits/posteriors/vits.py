@@ -82,10 +82,16 @@ Curvature = Dense | Factored
 """The curvature A of a step, known by what it does to the two square roots."""
 
 CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
-InverseRule = Callable[
-    [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
-    Float[Array, "params params"],
-]
+
+
+class InverseRule(NamedTuple):
+    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end."""
+
+    step: Callable[
+        [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
+        Float[Array, "params params"],
+    ]
+    finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
 
 
 def exact_curvature(
@@ -119,7 +125,7 @@ def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Ar
     return Dense(0.5 * (product + product.T))
 
 
-def exact_inverse(
+def _solved(
     new_sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
@@ -129,7 +135,7 @@ def exact_inverse(
     return jnp.linalg.inv(new_sqrt_cov).T
 
 
-def first_order_inverse(
+def _first_order(
     new_sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
@@ -137,6 +143,44 @@ def first_order_inverse(
 ) -> Float[Array, "params params"]:
     """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
     return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
+
+
+def _unmoved(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """The D that the round began with."""
+    return sqrt_precision
+
+
+def _as_it_is(
+    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
+) -> Float[Array, "params params"]:
+    """Nothing to make up for."""
+    return sqrt_precision
+
+
+def _newton_schulz(
+    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
+) -> Float[Array, "params params"]:
+    """C <- 2 C - C (B C), transposed: D <- 2 D - D B' D, which squares the error I - D' B."""
+    return 2.0 * sqrt_precision - sqrt_precision @ (sqrt_cov.T @ sqrt_precision)
+
+
+exact_inverse = InverseRule(_solved, _as_it_is)
+"""VITS-I: one inversion a step."""
+
+first_order_inverse = InverseRule(_first_order, _as_it_is)
+"""VITS-II: three products a step."""
+
+frozen_inverse = InverseRule(_unmoved, _newton_schulz)
+"""D stays through the round and is repaired once: one product a step, valid while h lmax K is at most about 1.
+
+On a quadratic potential with curvature a, a round multiplies the deviation log(sqrt(a) B) of a small error by
+2 (1 - h a)^K - 1: -0.26 at h a K = 1, and towards -1, a covariance that swings forever, beyond.
+"""
 
 
 class VITS(GaussianPosterior):
@@ -175,10 +219,11 @@ class VITS(GaussianPosterior):
             A = self.curvature(self.potential, data, draw, D)
             mu = mu - h * jnp.mean(draw.grads, axis=0)
             new_B = B - h * A.times(B) + h * D  # B <- (I - h A) B + h C'
-            return VITSState(mu, new_B, self.inverse(new_B, D, A, h), data)
+            return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h), data)
 
         new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=data))
-        inverse = linalg.refreshed_inverse(new.sqrt_cov, new.sqrt_precision, tolerance=INVERSE_TOLERANCE)
+        D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
+        inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
         new = new._replace(sqrt_precision=inverse.inverse_transpose)
         return guarded(
             observation,
