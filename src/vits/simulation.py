@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from vits import checks
 from vits.environments.base import Environment, Params
+from vits.history import with_capacity
 from vits.policies import Policy
 from vits.types import Info, Observation, Scalar, State, as_key
 
@@ -99,6 +100,7 @@ def simulate(
     indices = _seed_indices(seeds)
     checks.finite("environment", _numbers(environment))
     checks.finite("policy", _numbers(policy))
+    policy = with_capacity(policy, horizon)
     if workers is None:
         workers = os.cpu_count() or 1
     checks.count("workers", workers)

@@ -1,7 +1,9 @@
 """The few shapes that everything shares."""
 
+import abc
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
@@ -76,9 +78,33 @@ def all_finite(tree: PyTree[Any]) -> Bool[Array, ""]:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
 
 
+class Undoable(eqx.Module):
+    """A large part of a state, changed in place: it undoes its last change instead of being copied."""
+
+    overflowed: eqx.AbstractVar[Bool[Array, ""]]
+
+    @abc.abstractmethod
+    def undo_unless(self, accepted: Bool[Array, ""], old: Any) -> Any:
+        """This if accepted, else `old` bit for bit, where this is `old` after one change."""
+
+
+def _is_undoable(node: Any) -> bool:
+    return isinstance(node, Undoable)
+
+
+def overflowed(state: State) -> Bool[Array, ""]:
+    """Whether the last change to any part of a state found no room."""
+    parts = [node.overflowed for node in jax.tree.leaves(state, is_leaf=_is_undoable) if _is_undoable(node)]
+    return jnp.any(jnp.asarray([jnp.any(part) for part in parts], bool))
+
+
 def choose(use_new: Bool[Array, ""], new: State, old: State) -> State:
-    """`new` where the flag is set, else `old`, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(use_new, a, b), new, old)
+    """`new` where the flag is set, else `old`, leaf by leaf; what is `Undoable` is undone in place."""
+
+    def pick(a: Any, b: Any) -> Any:
+        return a.undo_unless(use_new, b) if _is_undoable(a) else jnp.where(use_new, a, b)
+
+    return jax.tree.map(pick, new, old, is_leaf=_is_undoable)
 
 
 def as_key(key: Key[Array, ""] | Array | int) -> Key[Array, ""]:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Key, PyTree
 
-from vits.types import Info, Observation, State, all_finite, choose, report
+from vits.types import Info, Observation, State, all_finite, choose, overflowed, report
 
 
 class Posterior(eqx.Module):
@@ -49,7 +49,7 @@ class GaussianPosterior(Posterior):
 def guarded(
     observation: Observation, old: State, new: State, *, parameters: PyTree[Any], **diagnostics: Any
 ) -> tuple[State, Info]:
-    """The new state if the observation and the new `parameters` are finite, else the old one bit for bit."""
+    """The new state if the observation and the new `parameters` are finite and the data fit, else the old one."""
     is_finite = all_finite((observation.features, observation.reward, parameters))
-    rejected = ~is_finite | diagnostics.pop("exploded", False)
+    rejected = ~is_finite | overflowed(new) | diagnostics.pop("exploded", False)
     return choose(~rejected, new, old), report(is_finite=is_finite, rejected=rejected, **diagnostics)

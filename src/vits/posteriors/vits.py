@@ -198,20 +198,21 @@ class VITS(GaussianPosterior):
     inflation: float = 1.0
 
     def init(self, key: Key[Array, ""]) -> VITSState:
-        """The prior, B = P0^-1/2."""
-        mean, precision = self.potential.prior
-        sqrt_precision = jnp.linalg.cholesky(precision)
+        """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start."""
+        sqrt_precision = jnp.linalg.cholesky(self.potential.prior.precision)
+        mean = self.potential.start(key)
         return VITSState(mean, jnp.linalg.inv(sqrt_precision).T, sqrt_precision, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
         """Add the observation, then take K steps."""
+        keys = jax.random.split(key, self.num_steps + 1)
         data = self.potential.observe(state.data, observation)
-        largest = self.inflation * self.potential.largest_curvature(data, state.mean)
-        plan = self.step_rule(Terrain(self.potential, data, state.mean, largest), self.num_steps)
+        seen = self.potential.minibatch(keys[-1], data)
+        largest = self.inflation * self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
+        plan = self.step_rule(Terrain(self.potential, seen, state.mean, largest), self.num_steps)
         h = plan.size
         # All draws of the round in one call: many small ones would cost more than the steps.
-        keys = jax.random.split(key, self.num_steps)
-        eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
+        eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys[:-1])
 
         def step(k: Array, state: VITSState) -> VITSState:
             mu, B, D, data = state
@@ -221,10 +222,10 @@ class VITS(GaussianPosterior):
             new_B = B - h * A.times(B) + h * D  # B <- (I - h A) B + h C'
             return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h), data)
 
-        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=data))
+        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=seen))
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
         inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
-        new = new._replace(sqrt_precision=inverse.inverse_transpose)
+        new = new._replace(sqrt_precision=inverse.inverse_transpose, data=data)
         return guarded(
             observation,
             state,

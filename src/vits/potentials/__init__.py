@@ -1,0 +1,67 @@
+"""U_t, the negative log posterior of the data seen so far, up to a constant.
+
+    U_t(theta) = eta * sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0)
+
+A posterior sees a potential only through its gradient and its Hessian, or their means under a Gaussian.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from vits import checks, models
+from vits.history import buffer
+from vits.potentials.base import Data, Expectations, Potential, Prior, gaussian_prior, ridge_prior
+from vits.potentials.glm import GlmPotential
+from vits.potentials.quadratic import Quadratic
+from vits.types import Scalar
+
+__all__ = [
+    "Data",
+    "Expectations",
+    "GlmPotential",
+    "Potential",
+    "Prior",
+    "Quadratic",
+    "gaussian_prior",
+    "potential",
+    "ridge_prior",
+]
+
+
+def potential(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float,
+    prior_precision: Scalar | float,
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> Potential:
+    """The potential of a model, in the cheapest form the model allows.
+
+    Args:
+        model: the reward model.
+        inverse_temperature: eta.
+        prior_precision: lambda, for the paper's prior N(0, I / (lambda eta)).
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn at random, instead of all.
+        capacity: how many observations will come at most; None leaves it to `simulate`.
+
+    Returns:
+        A quadratic potential for a linear model, sums over the observations for all others.
+    """
+    eta = jnp.asarray(inverse_temperature, float)
+    gaussian = ridge_prior(model.num_params, inverse_temperature=eta, prior_precision=prior_precision)
+    if prior is not None:
+        gaussian = gaussian_prior(model.num_params, *prior)
+    if minibatch is not None:
+        checks.count("minibatch", minibatch)
+    store = buffer(capacity=capacity, window=window)
+    if isinstance(model, models.Linear) and window is None and minibatch is None:
+        return Quadratic(eta, gaussian)
+    if isinstance(model, models.Glm):
+        return GlmPotential(model=model, inverse_temperature=eta, prior=gaussian, buffer=store, batch_size=minibatch)
+    raise ValueError(f"no potential is known for the model {type(model).__name__}")

@@ -1,0 +1,135 @@
+"""What every potential offers, and the prior that they all share."""
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks
+from vits.types import Observation, Scalar
+
+Data = Any
+"""What a potential keeps of the observations: each form names its own fields."""
+
+
+class Prior(NamedTuple):
+    """The Gaussian prior N(mean, precision^-1)."""
+
+    mean: Float[Array, " params"]
+    precision: Float[Array, "params params"]
+
+
+class Expectations(NamedTuple):
+    """Mean gradient and mean Hessian of U under a Gaussian."""
+
+    grad: Float[Array, " params"]
+    hessian: Float[Array, "params params"]
+
+
+class Potential(eqx.Module):
+    """A sum of losses over the data seen, plus the prior.
+
+    In a round a posterior calls `observe`, then `minibatch` once, and works on what that returns; it keeps what
+    `observe` returned.
+    """
+
+    inverse_temperature: eqx.AbstractVar[Scalar]
+    prior: eqx.AbstractVar[Prior]
+
+    @abc.abstractmethod
+    def init(self) -> Data:
+        """No observations yet."""
+
+    @abc.abstractmethod
+    def observe(self, data: Data, observation: Observation) -> Data:
+        """One observation more."""
+
+    @abc.abstractmethod
+    def count(self, data: Data) -> Int[Array, ""]:
+        """How many observations U_t sums over: those seen, or the last ones if there is a window."""
+
+    @abc.abstractmethod
+    def grad(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        """Gradient of U_t at theta."""
+
+    @abc.abstractmethod
+    def hessian(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
+        """Hessian of U_t at theta."""
+
+    @abc.abstractmethod
+    def expectations(
+        self,
+        key: Key[Array, ""],
+        data: Data,
+        mean: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"],
+    ) -> Expectations:
+        """E grad U_t and E hess U_t under N(mean, B B')."""
+
+    @abc.abstractmethod
+    def largest_curvature(
+        self,
+        data: Data,
+        theta: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"] | None = None,
+    ) -> Scalar:
+        """An upper estimate of the Hessian's largest eigenvalue, for choosing steps.
+
+        It is for points near theta or, given B, for draws from N(theta, B B').
+        """
+
+    def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+        """Where a posterior starts from: the prior mean, unless the model could not learn from there."""
+        return self.prior.mean
+
+    def minibatch(self, key: Key[Array, ""], data: Data) -> Data:
+        """The data as one round looks at them: all of them, or a random sample that stands for all."""
+        return data
+
+
+def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
+    """The paper's prior N(0, I / (lambda eta))."""
+    checks.positive("inverse_temperature", inverse_temperature)
+    checks.positive("prior_precision", prior_precision)
+    precision = jnp.asarray(inverse_temperature * prior_precision, float)
+    return Prior(jnp.zeros(num_params), precision * jnp.eye(num_params))
+
+
+def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
+    """The prior N(mean, covariance), which eta does not touch.
+
+    Args:
+        num_params: number of parameters of the model.
+        mean: a number for all parameters, or one for each.
+        covariance: a variance for all parameters, one for each, or a covariance matrix.
+    """
+    mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
+    if mean.ndim > 0:
+        checks.shape("the prior's mean", mean, (num_params,))
+    checks.finite("the prior's mean", mean)
+    if covariance.ndim == 2:
+        checks.shape("the prior's covariance", covariance, (num_params, num_params))
+        _check_positive_definite(covariance)
+        precision = jnp.linalg.inv(covariance)
+        precision = 0.5 * (precision + precision.T)
+    else:
+        if covariance.ndim > 0:
+            checks.shape("the prior's covariance", covariance, (num_params,))
+        checks.positive("the prior's covariance", covariance)
+        precision = jnp.diag(jnp.broadcast_to(1.0 / covariance, (num_params,)))
+    return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
+
+
+def _check_positive_definite(covariance: Float[Array, "params params"]) -> None:
+    if checks.is_traced(covariance):
+        return
+    checks.finite("the prior's covariance", covariance)
+    matrix = np.asarray(covariance)
+    if not np.allclose(matrix, matrix.T):
+        raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {matrix.tolist()}")
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest <= 0.0:
+        raise ValueError(f"the prior's covariance must be positive definite, but has the eigenvalue {smallest:g}")

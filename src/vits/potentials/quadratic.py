@@ -1,0 +1,75 @@
+"""The potential of a linear-Gaussian model, summed up in a matrix and a vector."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits import linalg
+from vits.potentials.base import Expectations, Potential, Prior
+from vits.types import Observation, Scalar
+
+
+class QuadraticData(NamedTuple):
+    """A quadratic potential in full: U(theta) = 1/2 theta' precision theta - linear' theta + const."""
+
+    precision: Float[Array, "params params"]
+    linear: Float[Array, " params"]
+    seen: Int[Array, ""]
+
+
+class Quadratic(Potential):
+    """The potential of a linear-Gaussian model: with V = lambda I + sum phi phi' and b = sum r phi,
+
+        U(theta) = eta/2 (theta' V theta - 2 theta' b) + const,
+
+    kept as precision = eta V and linear = eta b, so that a round costs the same at every t.
+    """
+
+    inverse_temperature: Scalar
+    prior: Prior
+
+    def init(self) -> QuadraticData:
+        """The prior alone."""
+        mean, precision = self.prior
+        return QuadraticData(precision, precision @ mean, jnp.asarray(0))
+
+    def observe(self, data: QuadraticData, observation: Observation) -> QuadraticData:
+        """V + phi phi' and b + r phi, times eta."""
+        tempered = self.inverse_temperature * observation.features
+        return QuadraticData(
+            precision=data.precision + jnp.outer(tempered, observation.features),
+            linear=data.linear + observation.reward * tempered,
+            seen=data.seen + 1,
+        )
+
+    def count(self, data: QuadraticData) -> Int[Array, ""]:
+        """How many observations were seen."""
+        return data.seen
+
+    def grad(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        """eta (V theta - b)."""
+        return data.precision @ theta - data.linear
+
+    def hessian(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
+        """eta V, whatever theta."""
+        return data.precision
+
+    def expectations(
+        self,
+        key: Key[Array, ""],
+        data: QuadraticData,
+        mean: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"],
+    ) -> Expectations:
+        """The gradient at the mean and eta V: exact, since U is quadratic."""
+        return Expectations(self.grad(data, mean), data.precision)
+
+    def largest_curvature(
+        self,
+        data: QuadraticData,
+        theta: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"] | None = None,
+    ) -> Scalar:
+        """A true upper bound on lmax(eta V)."""
+        return linalg.largest_eigenvalue_bound(data.precision)
