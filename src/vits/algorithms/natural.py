@@ -1,0 +1,62 @@
+"""The VITS posterior by natural gradients."""
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from vits import checks, models, policies, potentials
+from vits.posteriors.natural import Natural
+from vits.types import Scalar
+
+
+def vits_ng(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    step_size: Scalar | float = 1.0,
+    num_steps: int = 1,
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> policies.Thompson:
+    """VITS with natural gradients: the same posterior in one or two steps, whatever the condition number.
+
+        P <- (1 - rho) P + rho E[hess U(theta)];   mu <- mu - rho P_new^-1 E[grad U(theta)];   theta ~ N(mu, P^-1)
+
+    Args:
+        model: the reward model.
+        inverse_temperature: eta; the larger, the narrower the posterior.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports.
+        num_steps: steps a round.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn at random, instead of all; take a smaller `step_size`.
+        capacity: how many observations will come at most; None leaves it to `simulate`.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("vits_ng", vits.models.linear(3), inverse_temperature=100.0)
+
+    Reference:
+        Khan and Rue, "The Bayesian learning rule", JMLR 2023; objective of Clavier, Huix and Durmus, ICML 2024.
+    """
+    checks.positive("step_size", step_size)
+    if not checks.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
+        raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
+    checks.count("num_steps", num_steps)
+    potential = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    return policies.Thompson(model, Natural(potential, jnp.asarray(step_size, float), num_steps))

@@ -1,0 +1,56 @@
+"""Thompson sampling by other approximations of the posterior: at the mode, and by an ensemble."""
+
+from typing import Any
+
+from vits import checks, models, policies, potentials
+from vits.posteriors.laplace import Laplace
+from vits.types import Scalar
+
+
+def laplace_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    num_steps: int = 2,
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> policies.Thompson:
+    """Laplace-TS: Thompson sampling from the Gaussian at the posterior's mode.
+
+        mean = argmin U_t,    Sigma = (hess U_t(mean))^-1
+
+    Args:
+        model: the reward model.
+        inverse_temperature: eta; the larger, the narrower the posterior.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        num_steps: Newton steps a round, from the mode of the round before; rounds that end away from the mode are
+            reported by `info.step_capped`.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn at random, instead of all.
+        capacity: how many observations will come at most; None leaves it to `simulate`.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("laplace_ts", vits.models.linear(3), num_steps=1)
+
+    Reference:
+        Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
+    """
+    checks.count("num_steps", num_steps)
+    potential = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    return policies.Thompson(model, Laplace(potential, num_steps))

@@ -1,0 +1,128 @@
+"""Steps that use curvature and cannot run away: what Newton and natural-gradient posteriors share.
+
+A full step solves a quadratic model of the objective. Where the model is wrong (a saturated likelihood much stronger
+than the prior, a curvature that is not positive) the step is damped until the objective itself agrees.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from vits.types import Scalar, choose
+
+MAX_HALVINGS = 10
+"""After so many halvings a step is not taken at all."""
+
+NEGLIGIBLE = 1e-3
+"""Differences of the objective, in nats, that are too small to be told from rounding or to matter."""
+
+
+class Line(NamedTuple):
+    """The end of a trial step: where it led, and the objective's slope along it at its start and at its end."""
+
+    end: PyTree[Any]
+    slope_at_start: Scalar
+    slope_at_end: Scalar
+
+
+class Damped(NamedTuple):
+    """Where a damped step led, the fraction of the way that was taken, and whether it had to be cut."""
+
+    end: PyTree[Any]
+    size: Scalar
+    cut: Bool[Array, ""]
+
+
+def backtracked(start: PyTree[Any], size: Scalar, trial: Callable[[Scalar], Line]) -> Damped:
+    """The first of `size`, `size`/2, `size`/4, ... whose end is finite and has not left a minimum far behind,
+
+        slope at end <= 1/2 |slope at start|,
+
+    or `start` if there is none. On a quadratic this is Armijo's condition with constant 1/4 (the approximate Wolfe
+    condition of Hager and Zhang, 2005); being about slopes, it needs no values and survives single precision.
+    """
+
+    def enough(line: Line) -> Bool[Array, ""]:
+        return line.slope_at_end <= 0.5 * jnp.abs(line.slope_at_start) + NEGLIGIBLE  # false for a NaN
+
+    def unfinished(carry: tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]]) -> Bool[Array, ""]:
+        halvings, _, _, accepted = carry
+        return ~accepted & (halvings <= MAX_HALVINGS)
+
+    def attempt(
+        carry: tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]],
+    ) -> tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]]:
+        halvings, size, _, _ = carry
+        line = trial(size)
+        accepted = enough(line)
+        return halvings + 1, jnp.where(accepted, size, 0.5 * size), line.end, accepted
+
+    first = (jnp.asarray(0), size, start, jnp.asarray(False))
+    trials, last, end, accepted = jax.lax.while_loop(unfinished, attempt, first)
+    return Damped(choose(accepted, end, start), jnp.where(accepted, last, 0.0), (trials > 1) | ~accepted)
+
+
+class Raised(NamedTuple):
+    """A positive definite matrix, and whether it had to be raised to become one."""
+
+    matrix: Float[Array, "d d"]
+    was_raised: Bool[Array, ""]
+
+
+def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], max_trials: int = 20) -> Raised:
+    """A + tau F with the first tau of 0, 1, 4, 16, ... that keeps it above F / 2.
+
+    With the prior precision as F, no direction is believed to be twice as uncertain as it was under the prior.
+    """
+
+    def is_above(tau: Scalar) -> Bool[Array, ""]:
+        return jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix + (tau - 0.5) * floor)))
+
+    def unfinished(carry: tuple[Array, Scalar, Bool[Array, ""]]) -> Bool[Array, ""]:
+        trials, _, above = carry
+        return ~above & (trials < max_trials)
+
+    def raise_more(carry: tuple[Array, Scalar, Bool[Array, ""]]) -> tuple[Array, Scalar, Bool[Array, ""]]:
+        trials, tau, _ = carry
+        tau = jnp.maximum(4.0 * tau, 1.0)
+        return trials + 1, tau, is_above(tau)
+
+    zero = jnp.zeros((), matrix.dtype)
+    trials, tau, _ = jax.lax.while_loop(unfinished, raise_more, (jnp.asarray(0), zero, is_above(zero)))
+    return Raised(matrix + tau * floor, trials > 0)
+
+
+def sqrt_of_inverse(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """B = L^-T with precision = L L', so that B B' is the covariance."""
+    identity = jnp.eye(precision.shape[0], dtype=precision.dtype)
+    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T
+
+
+class NewtonStep(NamedTuple):
+    """The end of a damped Newton step and whether anything had to be damped."""
+
+    theta: Float[Array, " params"]
+    size: Scalar
+    damped: Bool[Array, ""]
+
+
+def newton_step(
+    grad: Callable[[Float[Array, " params"]], Float[Array, " params"]],
+    hessian: Callable[[Float[Array, " params"]], Float[Array, "params params"]],
+    theta: Float[Array, " params"],
+    floor: Float[Array, "params params"],
+) -> NewtonStep:
+    """theta - s H^-1 grad, with H raised above `floor` / 2 and s found by backtracking from 1."""
+    H = raised(hessian(theta), floor)
+    slope = grad(theta)
+    direction = -jnp.linalg.solve(H.matrix, slope)
+
+    def trial(s: Scalar) -> Line:
+        end = theta + s * direction
+        return Line(end, slope @ direction, grad(end) @ direction)
+
+    step = backtracked(theta, jnp.ones((), theta.dtype), trial)
+    return NewtonStep(step.end, step.size, step.cut | H.was_raised)
