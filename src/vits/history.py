@@ -5,7 +5,8 @@ bound is traced: one compilation serves every round, and a round costs what its 
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -30,25 +31,27 @@ Rows = Any
 
 
 class History(Undoable):
-    """A buffer of observations: the first `capacity` of them, or the last ones if `sliding`.
+    """The first `capacity` observations.
 
-    Without a sliding window an observation that finds the buffer full raises the flag `overflowed`, for the update
-    to be rejected. `evicted` is the row that the last append wrote over: with it an append can be undone in place.
+    Rows past the count are zero, a spare one among them: an observation that finds no room goes there, and
+    `overflowed` says that the update has to be rejected.
     """
 
     features: Float[Array, "rows dim"]
     rewards: Float[Array, " rows"]
     seen: Int[Array, ""]
-    evicted: tuple[Float[Array, " dim"], Scalar]
-    overflowed: Bool[Array, ""]
     capacity: int = eqx.field(static=True)
-    sliding: bool = eqx.field(static=True)
     block: int = eqx.field(static=True)
 
     @property
     def count(self) -> Int[Array, ""]:
         """How many observations are in the buffer."""
         return jnp.minimum(self.seen, self.capacity)
+
+    @property
+    def overflowed(self) -> Bool[Array, ""]:
+        """Whether the last observation found no room."""
+        return self.seen > self.capacity
 
     @property
     def num_blocks(self) -> Int[Array, ""]:
@@ -58,33 +61,25 @@ class History(Undoable):
     def append(self, observation: Observation) -> "History":
         """The history with one observation more."""
         slot = self._next_slot()
-        return History(
+        return replace(
+            self,
             features=self.features.at[slot].set(observation.features.astype(self.features.dtype)),
             rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype)),
             seen=self.seen + 1,
-            evicted=(self.features[slot], self.rewards[slot]),
-            overflowed=jnp.asarray(False) if self.sliding else self.seen >= self.capacity,
-            capacity=self.capacity,
-            sliding=self.sliding,
-            block=self.block,
         )
 
     def undo_unless(self, accepted: Bool[Array, ""], old: "History") -> "History":
         """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
 
-        Only one row is touched, in place: choosing between two buffers would cost their length.
+        Only one row is touched, in place: choosing between two buffers would cost their length. The row is known
+        to have been zero; reading it before it is written over would make the compiler copy the buffer.
         """
         slot = old._next_slot()
-        features, reward = self.evicted
-        return History(
-            features=self.features.at[slot].set(jnp.where(accepted, self.features[slot], features)),
-            rewards=self.rewards.at[slot].set(jnp.where(accepted, self.rewards[slot], reward)),
+        return replace(
+            self,
+            features=self.features.at[slot].set(jnp.where(accepted, self.features[slot], 0.0)),
+            rewards=self.rewards.at[slot].set(jnp.where(accepted, self.rewards[slot], 0.0)),
             seen=jnp.where(accepted, self.seen, old.seen),
-            evicted=jax.tree.map(lambda a, b: jnp.where(accepted, a, b), self.evicted, old.evicted),
-            overflowed=jnp.where(accepted, self.overflowed, old.overflowed),
-            capacity=self.capacity,
-            sliding=self.sliding,
-            block=self.block,
         )
 
     def sum(self, term: Term[Total]) -> Total:
@@ -108,7 +103,39 @@ class History(Undoable):
         return Minibatch(self.features[rows], self.rewards[rows], jnp.full(size, weight), self.count)
 
     def _next_slot(self) -> Int[Array, ""]:
-        return self.seen % self.capacity if self.sliding else jnp.minimum(self.seen, self.capacity - 1)
+        return jnp.minimum(self.seen, self.capacity)
+
+
+class SlidingHistory(History):
+    """The last `capacity` observations, in a ring; `evicted` is the row that the last append wrote over."""
+
+    evicted: tuple[Float[Array, " dim"], Scalar]
+
+    @property
+    def overflowed(self) -> Bool[Array, ""]:
+        """Never: there is always room for one more."""
+        return jnp.zeros_like(self.seen, bool)
+
+    def append(self, observation: Observation) -> "SlidingHistory":
+        """The history with one observation more, and one less if it was full."""
+        slot = self._next_slot()
+        appended = super().append(observation)
+        return replace(cast(SlidingHistory, appended), evicted=(self.features[slot], self.rewards[slot]))
+
+    def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "SlidingHistory":
+        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit."""
+        slot, past = old._next_slot(), cast(SlidingHistory, old)
+        features, reward = self.evicted
+        return replace(
+            self,
+            features=self.features.at[slot].set(jnp.where(accepted, self.features[slot], features)),
+            rewards=self.rewards.at[slot].set(jnp.where(accepted, self.rewards[slot], reward)),
+            seen=jnp.where(accepted, self.seen, past.seen),
+            evicted=jax.tree.map(lambda a, b: jnp.where(accepted, a, b), self.evicted, past.evicted),
+        )
+
+    def _next_slot(self) -> Int[Array, ""]:
+        return self.seen % self.capacity
 
 
 class Minibatch(eqx.Module):
@@ -138,17 +165,11 @@ class Buffer(eqx.Module):
         """An empty history of observations with `dim` features."""
         capacity = self.window or self.capacity or DEFAULT_CAPACITY
         block = min(BLOCK, capacity)
-        rows = -(-capacity // block) * block
-        return History(
-            features=jnp.zeros((rows, dim)),
-            rewards=jnp.zeros(rows),
-            seen=jnp.asarray(0),
-            evicted=(jnp.zeros(dim), jnp.zeros(())),
-            overflowed=jnp.asarray(False),
-            capacity=capacity,
-            sliding=self.window is not None,
-            block=block,
-        )
+        rows = (capacity // block + 1) * block
+        features, rewards, seen = jnp.zeros((rows, dim)), jnp.zeros(rows), jnp.asarray(0)
+        if self.window is None:
+            return History(features, rewards, seen, capacity, block)
+        return SlidingHistory(features, rewards, seen, capacity, block, (jnp.zeros(dim), jnp.zeros(())))
 
 
 def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:

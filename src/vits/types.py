@@ -81,7 +81,10 @@ def all_finite(tree: PyTree[Any]) -> Bool[Array, ""]:
 class Undoable(eqx.Module):
     """A large part of a state, changed in place: it undoes its last change instead of being copied."""
 
-    overflowed: eqx.AbstractVar[Bool[Array, ""]]
+    @property
+    @abc.abstractmethod
+    def overflowed(self) -> Bool[Array, ""]:
+        """Whether the last change found no room, so that it has to be undone."""
 
     @abc.abstractmethod
     def undo_unless(self, accepted: Bool[Array, ""], old: Any) -> Any:
