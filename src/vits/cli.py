@@ -8,6 +8,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from typer.exceptions import TyperException
 
 from vits import registry
 
@@ -20,6 +21,17 @@ app = typer.Typer(
 )
 out = Console()
 err = Console(stderr=True)
+
+
+def _whole(name: str) -> Any:
+    def parse(text: str) -> int:
+        try:
+            return int(text)
+        except ValueError:
+            raise typer.BadParameter(f"{name} must be a whole number, but is '{text}'") from None
+
+    return parse
+
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 
@@ -44,8 +56,13 @@ def run(
     algorithms: Annotated[
         str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, in place of the preset's.")] = None,
-    horizon: Annotated[int | None, typer.Option(help="How many rounds, in place of the preset's.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")
+    ] = None,
+    horizon: Annotated[
+        int | None,
+        typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's."),
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
@@ -129,9 +146,10 @@ def _print_table(summary: dict[str, Any]) -> None:
 def main() -> None:
     """Run a command; bad input ends with one sentence and exit code 2."""
     try:
-        app()
-    except ValueError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(app(standalone_mode=False))
+    except (ValueError, TyperException) as error:
+        if str(error):  # empty when the help was shown instead
+            err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:
         err.print("interrupted: the same command goes on where it stopped")

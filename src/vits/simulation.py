@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from vits import checks
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
-from vits.policies import Policy
+from vits.policies import Policy, PosteriorPolicy
 from vits.types import Info, Observation, Scalar, State, as_key
 
 SEGMENT = 100
@@ -100,6 +100,8 @@ def simulate(
     indices = _seed_indices(seeds)
     checks.finite("environment", _numbers(environment))
     checks.finite("policy", _numbers(policy))
+    if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
+        raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     policy = with_capacity(policy, horizon)
     if workers is None:
         workers = os.cpu_count() or 1

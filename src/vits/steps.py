@@ -129,7 +129,7 @@ def per_observation(step_size: Scalar | float) -> PerObservation:
     return PerObservation(jnp.asarray(step_size, float))
 
 
-def safe(step_size: Scalar | float = 0.5) -> Safe:
+def safe(step_size: Scalar | float = 0.9) -> Safe:
     """The fraction `step_size` of the largest step that is certain to be stable."""
     checks.positive("step_size", step_size, below=1.0)
     return Safe(jnp.asarray(step_size, float))

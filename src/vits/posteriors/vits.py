@@ -186,7 +186,8 @@ On a quadratic potential with curvature a, a round multiplies the deviation log(
 class VITS(GaussianPosterior):
     """The variational posterior, moved by K steps after each observation, warm-started from the round before.
 
-    `inflation` says how many times too large the curvature rule's spectrum may be, so that steps stay stable.
+    `inflation` says how many times too large the spectrum of the curvature rule may be. The safe step for B is that
+    much shorter; the mean, whose gradient is not inflated, keeps the full one.
     """
 
     potential: Potential
@@ -208,9 +209,11 @@ class VITS(GaussianPosterior):
         keys = jax.random.split(key, self.num_steps + 1)
         data = self.potential.observe(state.data, observation)
         seen = self.potential.minibatch(keys[-1], data)
-        largest = self.inflation * self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
-        plan = self.step_rule(Terrain(self.potential, seen, state.mean, largest), self.num_steps)
-        h = plan.size
+        largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
+        terrain = Terrain(self.potential, seen, state.mean, largest)
+        plan = self.step_rule(terrain, self.num_steps)
+        inflated = self.inflation * largest
+        h, h_B = plan.size, self.step_rule(terrain._replace(curvature=inflated), self.num_steps).size
         # All draws of the round in one call: many small ones would cost more than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys[:-1])
 
@@ -219,8 +222,8 @@ class VITS(GaussianPosterior):
             draw = self._draw(eps[k], state)
             A = self.curvature(self.potential, data, draw, D)
             mu = mu - h * jnp.mean(draw.grads, axis=0)
-            new_B = B - h * A.times(B) + h * D  # B <- (I - h A) B + h C'
-            return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h), data)
+            new_B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
+            return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h_B), data)
 
         new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=seen))
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
@@ -234,7 +237,7 @@ class VITS(GaussianPosterior):
             exploded=~(inverse.error <= INVERSE_TOLERANCE),
             step=h,
             step_capped=plan.capped,
-            stiffness=h * largest,
+            stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
             refreshed=inverse.refreshed,
         )

@@ -1,0 +1,61 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vits import registry
+
+
+def vits(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-c", "from vits.cli import main; main()", *arguments], capture_output=True, text=True, cwd=cwd
+    )
+
+
+def test_list_names_everything_and_imports_no_jax():
+    code = "import sys; from vits.cli import app; app(['list'], standalone_mode=False); assert 'jax' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for name in (*registry.ALGORITHMS, *registry.EXPERIMENTS):
+        assert name in done.stdout
+
+
+def test_run_show_and_plot(tmp_path):
+    folder = tmp_path / "out"
+    done = vits(
+        "run", "linear", "--algorithms", "lin_ts,uniform", "--seeds", "2", "--horizon", "10", "--out", str(folder)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "lin_ts" in done.stdout
+    assert {row["algorithm"] for row in json.loads((folder / "summary.json").read_text())["rows"]} == {
+        "lin_ts",
+        "uniform",
+    }
+    (folder / "regret.png").unlink()
+    assert "lin_ts" in vits("show", str(folder)).stdout
+    assert vits("plot", str(folder)).returncode == 0
+    assert (folder / "regret.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "liner"], "unknown experiment 'liner'; did you mean 'linear'?"),
+        (["run", "linear", "--preset", "papers"], "unknown preset 'papers'; did you mean 'paper'?"),
+        (["run", "linear", "--algorithms", "vits_iii"], "unknown algorithm 'vits_iii'; did you mean 'vits_ii'?"),
+        (["run", "linear", "--seeds", "0"], "seeds must be a whole number of at least 1, but is 0"),
+        (["run", "linear", "--horizon", "-5"], "horizon must be a whole number of at least 1, but is -5"),
+        (["run", "linear", "--seeds", "many"], "seeds must be a whole number, but is 'many'"),
+        (["run", "linear", "--sedes", "3"], "--sedes"),
+        (["show", "nowhere"], "nowhere holds no finished run: summary.json is missing"),
+        (["shwo"], "shwo"),
+    ],
+)
+def test_bad_usage_ends_with_one_line_and_exit_code_2(arguments, message, tmp_path):
+    done = vits(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,57 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vits import linalg
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**31 - 1), dim=st.sampled_from([1, 2, 20]), log_condition=st.floats(0.0, 6.0))
+def test_largest_eigenvalue_bound_is_never_below_the_eigenvalue_nor_far_above(seed, dim, log_condition):
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    spectrum = 10.0 ** rng.uniform(-log_condition, 0.0, dim) * 10.0 ** rng.uniform(-6, 6)
+    matrix = jnp.asarray((basis * spectrum) @ basis.T, float)
+    bound = float(linalg.largest_eigenvalue_bound(matrix))
+    largest = spectrum.max()
+    assert largest * (1 - 1e-5) <= bound <= largest * dim ** (1 / 16) * (1 + 1e-5)
+
+
+def test_the_bound_counts_negative_eigenvalues_too():
+    assert float(linalg.largest_eigenvalue_bound(jnp.diag(jnp.array([1.0, -3.0])))) >= 3.0
+
+
+def test_a_good_inverse_is_left_alone():
+    matrix = jnp.diag(jnp.array([1.0, 2.0]))
+    guess = jnp.diag(jnp.array([1.0, 0.51]))
+    inverse = linalg.refreshed_inverse(matrix, guess, tolerance=0.1)
+    assert not inverse.refreshed
+    assert jnp.array_equal(inverse.inverse_transpose, guess)
+    assert float(inverse.error) == pytest.approx(0.02, abs=1e-6)
+
+
+@pytest.mark.parametrize("spoil", [1.2, 100.0, -1.0, 0.0])
+def test_a_bad_inverse_is_repaired_wherever_it_starts(spoil):
+    matrix = jax.random.normal(jax.random.key(0), (6, 6)) + 3.0 * jnp.eye(6)
+    inverse = linalg.refreshed_inverse(matrix, spoil * jnp.linalg.inv(matrix).T, tolerance=0.1)
+    assert inverse.refreshed
+    assert float(jnp.linalg.norm(inverse.inverse_transpose.T @ matrix - jnp.eye(6))) <= 0.1
+
+
+def test_an_inverse_of_nan_is_repaired_from_the_safe_start():
+    matrix = 2.0 * jnp.eye(3)
+    inverse = linalg.refreshed_inverse(matrix, jnp.full((3, 3), jnp.nan), tolerance=1e-3)
+    assert inverse.refreshed
+    np.testing.assert_allclose(inverse.inverse_transpose, 0.5 * np.eye(3), atol=1e-3)
+
+
+def test_repair_of_one_member_of_a_batch_leaves_the_others_bitwise():
+    matrices = jnp.stack([jnp.eye(3), 2.0 * jnp.eye(3)])
+    guesses = jnp.stack([jnp.eye(3) * 1.01, jnp.eye(3) * 5.0])
+    batch = jax.vmap(lambda m, g: linalg.refreshed_inverse(m, g, tolerance=0.1))(matrices, guesses)
+    assert batch.refreshed.tolist() == [False, True]
+    assert jnp.array_equal(batch.inverse_transpose[0], guesses[0])
+    np.testing.assert_allclose(batch.inverse_transpose[1], 0.5 * np.eye(3), atol=0.05)

@@ -1,0 +1,112 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from vits import plots, results
+from vits.experiments import base, linear
+
+SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3).only(["lin_ts", "uniform"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "run"
+
+
+def test_a_run_is_stored_and_loads_as_it_was(folder):
+    done = base.run(SMALL, folder, preset="quick")
+    loaded = results.load(folder)
+    assert loaded.summary == done.summary
+    for cell, curves in done.curves.items():
+        np.testing.assert_array_equal(curves.regret, loaded.curves[cell].regret)
+
+
+def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
+    done = base.run(SMALL, folder, preset="quick")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert set(summary) == {"experiment", "preset", "settings", "versions", "rows", "claims"}
+    assert [(r["environment"], r["algorithm"]) for r in summary["rows"]] == [
+        (zeta, name) for zeta in ("zeta=0.1", "zeta=1") for name in ("lin_ts", "uniform")
+    ]
+    for row in summary["rows"]:
+        final = done.curves[row["environment"], row["algorithm"]].regret.sum(axis=1, dtype=np.float64)
+        assert row["regret_mean"] == pytest.approx(final.mean())
+        assert row["regret_stderr"] == pytest.approx(final.std(ddof=1) / np.sqrt(3))
+        assert row["regret_median"] == pytest.approx(np.median(final))
+        assert (row["horizon"], row["seeds"], row["failed_seeds"]) == (20, 3, 0)
+        assert row["rounds_per_second"] == pytest.approx(60 / row["seconds"])
+
+
+def test_failed_seeds_are_counted_and_not_averaged_in():
+    regret = np.array([[1.0, 1.0], [100.0, 100.0], [3.0, 3.0]])
+    arrays = {"seconds": np.array(1.0), **{k: np.zeros(3) for k in ("rejected", "unstable", "refreshed")}}
+    row = results.row("e", "a", {}, results.Curves(regret, np.array([False, True, False]), arrays))
+    assert row["failed_seeds"] == 1
+    assert row["regret_mean"] == 4.0
+    assert row["regret_median"] == 4.0
+
+
+def test_where_every_seed_failed_there_is_no_number():
+    arrays = {"seconds": np.array(1.0), **{k: np.zeros(2) for k in ("rejected", "unstable", "refreshed")}}
+    row = results.row("e", "a", {}, results.Curves(np.ones((2, 2)), np.array([True, True]), arrays))
+    assert row["failed_seeds"] == 2
+    assert row["regret_mean"] is None
+    json.dumps(row, allow_nan=False)
+
+
+def test_an_interrupted_run_leaves_no_summary_and_goes_on_to_the_same_numbers(folder, tmp_path):
+    whole = base.run(SMALL, tmp_path / "whole", preset="quick")
+    cells = []
+
+    def stop_at_the_third(cell):
+        cells.append(cell)
+        if len(cells) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        base.run(SMALL, folder, preset="quick", announce=stop_at_the_third)
+    assert not (folder / "summary.json").exists()
+    assert len(list(folder.glob("*.npz"))) == 2
+    with pytest.raises(ValueError, match="holds no finished run"):
+        results.load(folder)
+    resumed = base.run(SMALL, folder, preset="quick")
+    for cell, curves in whole.curves.items():
+        assert curves.regret.tobytes() == resumed.curves[cell].regret.tobytes()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "summary.json"
+    results.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        results.write_json(path, {"a": float("nan")})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_with_something_else_is_refused_and_left_alone(folder):
+    base.run(SMALL, folder, preset="quick")
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(ValueError, match="another horizon; choose another folder"):
+        base.run(dataclasses.replace(SMALL, horizon=21), folder, preset="quick")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("mine")
+    with pytest.raises(ValueError, match="not an empty folder"):
+        base.run(SMALL, other, preset="quick")
+
+
+def test_a_missing_curve_is_named(folder):
+    base.run(SMALL, folder, preset="quick")
+    (folder / "zeta=1--uniform.npz").unlink()
+    with pytest.raises(ValueError, match=r"zeta=1--uniform\.npz is missing"):
+        results.load(folder)
+
+
+def test_the_picture_is_drawn_from_what_is_stored(folder):
+    base.run(SMALL, folder, preset="quick")
+    path = plots.regret(results.load(folder))
+    assert path == folder / "regret.png"
+    assert path.read_bytes().startswith(b"\x89PNG")

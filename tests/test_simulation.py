@@ -1,0 +1,156 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vits
+from vits import simulation
+from vits.policies import Policy, best_arm
+from vits.types import report
+
+WORLD = {"dim": 4, "num_arms": 6}
+MODEL = vits.models.linear(4)
+
+
+class Poisoned(Policy):
+    """Plays arm 0 and reports a failed update in round 3 of the seeds whose first draw is negative."""
+
+    def init(self, key):
+        return jnp.asarray(0), jax.random.normal(key) < 0
+
+    def act(self, key, state, arms):
+        return jnp.asarray(0)
+
+    def update(self, key, state, observation):
+        count, is_bad = state
+        return (count + 1, is_bad), report(is_finite=~(is_bad & (count == 3)))
+
+
+@pytest.fixture
+def compilations():
+    """Counts what XLA compiles while a test runs."""
+    found = []
+
+    def listener(name, seconds, **rest):
+        if "backend_compile" in name:
+            found.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    yield found
+    jax.monitoring.clear_event_listeners()
+
+
+def run(name="lin_ts", key=0, horizon=30, zeta=0.3, workers=None, seeds=4, **hyperparameters):
+    world = vits.environments.linear(zeta=zeta, **WORLD)
+    policy = vits.make(name, MODEL, **hyperparameters)
+    return vits.simulate(key, world, policy, horizon, seeds=seeds, workers=workers)
+
+
+def test_regret_is_the_best_mean_minus_the_mean_of_the_arm_played():
+    """Replays the rounds by hand, from the environment's own keys, and compares."""
+    world = vits.environments.linear(zeta=0.3, **WORLD)
+    trace = run(horizon=5, seeds=[2])
+    world_key, _ = jax.random.split(jax.random.fold_in(jax.random.key(0), 2))
+    init_key, draw_key = jax.random.split(world_key)
+    params = world.init(init_key)
+    for t in range(5):
+        arms, means, rewards = world.draw(jax.random.fold_in(draw_key, t), params, jnp.asarray(t))
+        action = trace.action[0, t]
+        np.testing.assert_allclose(trace.regret[0, t], means.max() - means[action], atol=1e-5)
+        np.testing.assert_allclose(trace.reward[0, t], rewards[action], atol=1e-5)
+        np.testing.assert_allclose(means, arms @ params.theta, atol=1e-5)
+
+
+def test_the_same_key_gives_the_same_result_and_another_key_another():
+    first, again, other = run(key=1), run(key=1), run(key=2)
+    assert np.array_equal(first.regret, again.regret)
+    assert not np.array_equal(first.regret, other.regret)
+
+
+@pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ii_hf"])
+def test_a_seed_alone_gives_the_curve_it_gives_in_a_batch(name):
+    """Up to rounding: XLA may add in another order for another batch size. Same arms, rewards to 1e-4."""
+    batch, alone = run(name, seeds=5), run(name, seeds=[3])
+    np.testing.assert_array_equal(batch.action[3], alone.action[0])
+    np.testing.assert_allclose(batch.reward[3], alone.reward[0], atol=1e-4)
+
+
+def test_threads_and_padding_do_not_change_anything():
+    one, two, many = (run(seeds=5, workers=workers) for workers in (1, 2, 16))
+    np.testing.assert_array_equal(one.action, two.action)
+    np.testing.assert_array_equal(one.action, many.action)
+    assert one.regret.shape == two.regret.shape == many.regret.shape == (5, 30)
+
+
+def test_all_policies_face_the_same_rounds():
+    """Whenever two policies play the same arm in the same round, they are paid the same."""
+    first, second = run("lin_ts"), run("uniform")
+    same = first.action == second.action
+    assert same.any()
+    np.testing.assert_array_equal(first.reward[same], second.reward[same])
+
+
+def test_one_compilation_serves_all_hyperparameters_worlds_and_horizons(compilations):
+    run("vits_ii", horizon=30)
+    assert compilations
+    del compilations[:]
+    run("vits_ii", horizon=30, inverse_temperature=50.0, prior_precision=0.1, step_size=0.2, zeta=1.0, key=7)
+    run("vits_ii", horizon=120)
+    assert compilations == []
+
+
+def test_segments_do_not_show_in_the_result():
+    long = run(horizon=simulation.SEGMENT + 7)
+    short = run(horizon=7)
+    np.testing.assert_array_equal(long.action[:, :7], short.action)
+    assert long.regret.shape == (4, simulation.SEGMENT + 7)
+
+
+def test_progress_counts_every_round_once():
+    done = []
+    world = vits.environments.linear(**WORLD)
+    vits.simulate(0, world, vits.make("uniform", MODEL), 250, seeds=4, progress=done.append, workers=2)
+    assert sum(done) == 4 * 250
+
+
+def test_failed_seeds_are_named_and_their_neighbours_are_not():
+    trace = vits.simulate(0, vits.environments.linear(**WORLD), Poisoned(), 10, seeds=12)
+    _, policy_keys = jax.vmap(lambda i: jax.random.split(jax.random.fold_in(jax.random.key(0), i)))(jnp.arange(12)).T
+    bad = jax.vmap(lambda key: jax.random.normal(jax.random.split(key)[0]) < 0)(policy_keys)
+    assert 0 < bad.sum() < 12
+    np.testing.assert_array_equal(trace.failed, bad)
+    np.testing.assert_array_equal(np.argmax(trace.info.rejected, axis=1)[np.asarray(bad)], 3)
+
+
+def test_ties_are_broken_at_random_and_evenly():
+    keys = jax.random.split(jax.random.key(0), 3000)
+    arms = jax.vmap(best_arm, (0, None))(keys, jnp.array([1.0, 0.0, 1.0, 1.0]))
+    counts = np.bincount(arms, minlength=4)
+    assert counts[1] == 0
+    assert np.all(np.abs(counts[[0, 2, 3]] - 1000) < 4 * np.sqrt(1000 * 2 / 3))
+
+
+def test_scores_that_are_not_finite_never_win():
+    scores = jnp.array([jnp.nan, 0.5, jnp.inf, -1.0])
+    assert {int(best_arm(key, scores)) for key in jax.random.split(jax.random.key(0), 20)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"horizon": 0}, "horizon must be a whole number of at least 1, but is 0"),
+        ({"seeds": 0}, "seeds must be a whole number of at least 1, but is 0"),
+        ({"seeds": []}, "seeds must name at least one seed"),
+        ({"seeds": [-1]}, "every seed must be a whole number of at least 0, but is -1"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, but is 0"),
+    ],
+)
+def test_bad_input_gets_one_clear_sentence(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        run(**arguments)
+
+
+def test_model_and_environment_must_agree_on_the_dimension():
+    world = vits.environments.linear(dim=3, num_arms=5)
+    with pytest.raises(ValueError, match="model takes 4 features, but the environment gives 3"):
+        vits.simulate(0, world, vits.make("lin_ts", MODEL), 10)
