@@ -15,7 +15,7 @@ def vits_ng(
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
     step_size: Scalar | float = 1.0,
-    num_steps: int = 1,
+    num_steps: int = 2,
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
     minibatch: int | None = None,

@@ -12,7 +12,7 @@ def laplace_ts(
     *,
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
-    num_steps: int = 2,
+    num_steps: int = 10,
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
     minibatch: int | None = None,
@@ -26,8 +26,8 @@ def laplace_ts(
         model: the reward model.
         inverse_temperature: eta; the larger, the narrower the posterior.
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        num_steps: Newton steps a round, from the mode of the round before; rounds that end away from the mode are
-            reported by `info.step_capped`.
+        num_steps: Newton steps a round at most, from the mode of the round before; mostly one is enough. Rounds that
+            end away from the mode are reported by `info.step_capped`.
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         window: only the last so many observations count.
         minibatch: a round looks at so many observations, drawn at random, instead of all.

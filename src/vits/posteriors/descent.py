@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from vits.types import Scalar, choose
 
@@ -101,28 +101,62 @@ def sqrt_of_inverse(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T
 
 
-class NewtonStep(NamedTuple):
-    """The end of a damped Newton step and whether anything had to be damped."""
+class Minimum(NamedTuple):
+    """Where Newton's method ended, and what happened on the way.
+
+    With H the Hessian at theta, B B' = H^-1 and `distance` = |B' grad U| is Newton's estimate of the way that is
+    left, in standard deviations of N(theta, H^-1).
+    """
 
     theta: Float[Array, " params"]
-    size: Scalar
+    grad: Float[Array, " params"]
+    sqrt_cov: Float[Array, "params params"]
+    distance: Scalar
+    num_steps: Int[Array, ""]
+    smallest_step: Scalar
     damped: Bool[Array, ""]
 
 
-def newton_step(
+def minimum(
     grad: Callable[[Float[Array, " params"]], Float[Array, " params"]],
     hessian: Callable[[Float[Array, " params"]], Float[Array, "params params"]],
-    theta: Float[Array, " params"],
+    start: Float[Array, " params"],
+    *,
     floor: Float[Array, "params params"],
-) -> NewtonStep:
-    """theta - s H^-1 grad, with H raised above `floor` / 2 and s found by backtracking from 1."""
-    H = raised(hessian(theta), floor)
-    slope = grad(theta)
-    direction = -jnp.linalg.solve(H.matrix, slope)
+    tolerance: float,
+    max_steps: int,
+) -> Minimum:
+    """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
-    def trial(s: Scalar) -> Line:
-        end = theta + s * direction
-        return Line(end, slope @ direction, grad(end) @ direction)
+    H is raised above `floor` / 2, and s found by backtracking from 1.
+    """
 
-    step = backtracked(theta, jnp.ones((), theta.dtype), trial)
-    return NewtonStep(step.end, step.size, step.cut | H.was_raised)
+    def look(
+        theta: Float[Array, " params"], slope: Float[Array, " params"]
+    ) -> tuple[Float[Array, "params params"], Scalar, Bool[Array, ""]]:
+        H = raised(hessian(theta), floor)
+        sqrt_cov = sqrt_of_inverse(H.matrix)
+        return sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ slope), H.was_raised
+
+    def step(at: Minimum) -> Minimum:
+        direction = -at.sqrt_cov @ (at.sqrt_cov.T @ at.grad)
+
+        def trial(s: Scalar) -> Line:
+            theta = at.theta + s * direction
+            slope = grad(theta)
+            return Line((theta, slope), at.grad @ direction, slope @ direction)
+
+        taken = backtracked((at.theta, at.grad), jnp.ones((), start.dtype), trial)
+        theta, slope = taken.end
+        sqrt_cov, distance, was_raised = look(theta, slope)
+        smallest_step = jnp.minimum(at.smallest_step, taken.size)
+        damped = at.damped | taken.cut | was_raised
+        return Minimum(theta, slope, sqrt_cov, distance, at.num_steps + 1, smallest_step, damped)
+
+    def unfinished(at: Minimum) -> Bool[Array, ""]:
+        return ~(at.distance <= tolerance) & (at.num_steps < max_steps)
+
+    slope = grad(start)
+    sqrt_cov, distance, was_raised = look(start, slope)
+    first = Minimum(start, slope, sqrt_cov, distance, jnp.asarray(0), jnp.ones((), start.dtype), was_raised)
+    return jax.lax.while_loop(unfinished, step, first)

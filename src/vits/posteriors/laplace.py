@@ -9,17 +9,15 @@ Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", Neur
 
 from typing import NamedTuple
 
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float, Key
 
 from vits.posteriors import descent
 from vits.posteriors.base import GaussianPosterior, guarded
 from vits.potentials import Data, Potential
-from vits.types import Info, Observation, Scalar
+from vits.types import Info, Observation
 
-TOLERANCE = 0.1
-"""How far from the mode, in posterior standard deviations, a round may end without being reported."""
+TOLERANCE = 0.05
+"""How far from the mode a round may end, in posterior standard deviations by Newton's own estimate."""
 
 
 class LaplaceState(NamedTuple):
@@ -33,8 +31,8 @@ class LaplaceState(NamedTuple):
 class Laplace(GaussianPosterior):
     """The Gaussian at the mode, moved by at most K Newton steps after each observation.
 
-    `step_capped` in its reports says that a step was damped, that the Hessian was not positive definite and had to be
-    raised, or that K steps left the mean further than `TOLERANCE` from the mode (by Newton's own estimate).
+    `step_capped` in its reports says that a step was damped, that a Hessian was not positive definite and had to be
+    raised, or that K steps were too few to come within `TOLERANCE` of the mode.
     """
 
     potential: Potential
@@ -49,31 +47,19 @@ class Laplace(GaussianPosterior):
         """Add the observation, go to the mode, and look at the curvature there."""
         data = self.potential.observe(state.data, observation)
         batch = self.potential.minibatch(key, data)
-        floor = self.potential.prior.precision
-
-        def grad(theta: Float[Array, " params"]) -> Float[Array, " params"]:
-            return self.potential.grad(batch, theta)
-
-        def hessian(theta: Float[Array, " params"]) -> Float[Array, "params params"]:
-            return self.potential.hessian(batch, theta)
-
-        Carry = tuple[Float[Array, " params"], Scalar, Bool[Array, ""]]
-
-        def step(k: Array, carry: Carry) -> Carry:
-            theta, smallest, damped = carry
-            newton = descent.newton_step(grad, hessian, theta, floor)
-            return newton.theta, jnp.minimum(smallest, newton.size), damped | newton.damped
-
-        first = (state.mean, jnp.ones((), state.mean.dtype), jnp.asarray(False))
-        mean, smallest, damped = jax.lax.fori_loop(0, self.num_steps, step, first)
-        precision = descent.raised(hessian(mean), floor)
-        new = LaplaceState(mean, descent.sqrt_of_inverse(precision.matrix), data)
-        distance = jnp.linalg.norm(new.sqrt_cov.T @ grad(mean))  # |H^-1/2 grad|, the Newton decrement
+        mode = descent.minimum(
+            lambda theta: self.potential.grad(batch, theta),
+            lambda theta: self.potential.hessian(batch, theta),
+            state.mean,
+            floor=self.potential.prior.precision,
+            tolerance=TOLERANCE,
+            max_steps=self.num_steps,
+        )
         return guarded(
             observation,
             state,
-            new,
-            parameters=(new.mean, new.sqrt_cov, distance),
-            step=smallest,
-            step_capped=damped | precision.was_raised | (distance > TOLERANCE),
+            LaplaceState(mode.theta, mode.sqrt_cov, data),
+            parameters=(mode.theta, mode.sqrt_cov, mode.distance),
+            step=mode.smallest_step,
+            step_capped=mode.damped | (mode.distance > TOLERANCE),
         )

@@ -11,6 +11,7 @@ For a quadratic U_t one step with rho = 1 is exact. Where a full step would over
 Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -45,17 +46,20 @@ class NaturalState(NamedTuple):
     data: Data
 
 
-class Progress(NamedTuple):
-    """Where the steps of a round have led, the smallest of them, and whether any had to be damped."""
+class Point(NamedTuple):
+    """A Gaussian, E[grad U] and E[hess U] under it, and whether the latter had to be raised."""
 
     gaussian: Gaussian
-    smallest_step: Scalar
-    damped: Bool[Array, ""]
-    grad: Float[Array, " params"]
+    expected: Expectations
+    was_raised: Bool[Array, ""]
 
 
 class Natural(GaussianPosterior):
-    """The variational posterior, moved by K natural-gradient steps after each observation, warm-started."""
+    """The variational posterior, moved by K natural-gradient steps after each observation, warm-started.
+
+    `step_capped` in its reports says that a step was damped, or that the expected Hessian was not positive definite
+    and had to be raised.
+    """
 
     potential: Potential
     step_size: Scalar
@@ -70,48 +74,44 @@ class Natural(GaussianPosterior):
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
         """Add the observation, then take K steps."""
         data = self.potential.observe(state.data, observation)
-        batch_key, step_key = jax.random.split(key)
+        batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
-        keys = jax.random.split(step_key, self.num_steps)
 
-        def step(k: Array, progress: Progress) -> Progress:
-            return self._step(keys[k], batch, progress)
+        def look(q: Gaussian) -> Point:
+            # One key for the whole round: noise that two points share does not mislead their comparison.
+            grad, hessian = self.potential.expectations(look_key, batch, q.mean, q.sqrt_cov)
+            curvature = descent.raised(hessian, self.potential.prior.precision)
+            return Point(q, Expectations(grad, curvature.matrix), curvature.was_raised)
 
-        first = Progress(Gaussian(*state[:3]), self.step_size, jnp.asarray(False), jnp.zeros_like(state.mean))
-        last = jax.lax.fori_loop(0, self.num_steps, step, first)
+        def step(k: Array, carry: tuple[Point, Scalar, Bool[Array, ""]]) -> tuple[Point, Scalar, Bool[Array, ""]]:
+            point, smallest, damped = carry
+            step = descent.backtracked(point, self.step_size, lambda rho: _trial(look, point, rho))
+            return step.end, jnp.minimum(smallest, step.size), damped | step.cut | point.was_raised
+
+        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision)), self.step_size, jnp.asarray(False)
+        point, smallest, damped = jax.lax.fori_loop(0, self.num_steps, step, first)
+        q = point.gaussian
         return guarded(
             observation,
             state,
-            NaturalState(*last.gaussian, data),
-            parameters=(last.gaussian, last.grad),
-            step=last.smallest_step,
-            step_capped=last.damped,
+            NaturalState(q.mean, q.sqrt_cov, q.precision, data),
+            parameters=point,
+            step=smallest,
+            step_capped=damped,
         )
 
-    def _step(self, key: Key[Array, ""], data: Data, progress: Progress) -> Progress:
-        q = progress.gaussian
 
-        def look(q: Gaussian) -> tuple[Expectations, Bool[Array, ""]]:
-            # The same key at both ends of a step: noise that they share does not mislead the comparison.
-            grad, hessian = self.potential.expectations(key, data, q.mean, q.sqrt_cov)
-            curvature = descent.raised(hessian, self.potential.prior.precision)
-            return Expectations(grad, curvature.matrix), curvature.was_raised
+def _trial(look: Callable[[Gaussian], Point], start: Point, rho: Scalar) -> descent.Line:
+    """A step of size rho, and the slopes of F along the chord between its two ends."""
+    (mean, _, precision), (grad, hessian), _ = start
+    new_precision = (1.0 - rho) * precision + rho * hessian
+    sqrt_cov = descent.sqrt_of_inverse(new_precision)
+    new_mean = mean - rho * sqrt_cov @ (sqrt_cov.T @ grad)
+    end = look(Gaussian(new_mean, sqrt_cov, new_precision))
+    d_mean, d_cov = new_mean - mean, end.gaussian.cov - start.gaussian.cov
 
-        here, was_raised = look(q)
+    def slope(at: Point) -> Scalar:
+        # dF = E[grad U]' dmu + 1/2 tr((E[hess U] - P) dSigma)
+        return at.expected.grad @ d_mean + 0.5 * jnp.sum((at.expected.hessian - at.gaussian.precision) * d_cov)
 
-        def trial(rho: Scalar) -> descent.Line:
-            precision = (1.0 - rho) * q.precision + rho * here.hessian
-            sqrt_cov = descent.sqrt_of_inverse(precision)
-            new = Gaussian(q.mean - rho * sqrt_cov @ (sqrt_cov.T @ here.grad), sqrt_cov, precision)
-            there, _ = look(new)
-            d_mean, d_cov = new.mean - q.mean, new.cov - q.cov
-
-            def slope(expected: Expectations, at: Gaussian) -> Scalar:
-                # dF = E[grad U]' dmu + 1/2 tr((E[hess U] - P) dSigma)
-                return expected.grad @ d_mean + 0.5 * jnp.sum((expected.hessian - at.precision) * d_cov)
-
-            return descent.Line(new, slope(here, q), slope(there, new))
-
-        step = descent.backtracked(q, self.step_size, trial)
-        smallest_step = jnp.minimum(progress.smallest_step, step.size)
-        return Progress(step.end, smallest_step, progress.damped | step.cut | was_raised, here.grad)
+    return descent.Line(end, slope(start), slope(end))
