@@ -9,72 +9,93 @@ Mathematics of Data Science, 2022.
 """
 
 import abc
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from vits import checks
-from vits.history import Buffer, History, Minibatch
+from vits.history import Buffer, History, Minibatch, buffer
 from vits.models import RewardModel
 from vits.potentials.base import Data, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
+Mean = Callable[[Float[Array, " dim"]], Scalar]
+"""The expected reward of an arm under the parameters at hand."""
+
+
+class Menu(NamedTuple):
+    """The arms that were on offer in one round: the first `offered` rows."""
+
+    arms: Float[Array, "arms dim"]
+    offered: Int[Array, ""]
+
+    def means(self, mean: Mean) -> Float[Array, " arms"]:
+        """What the arms are expected to pay; minus infinity where there was none."""
+        present = jnp.arange(self.arms.shape[0]) < self.offered
+        return jnp.where(present, jax.vmap(mean)(self.arms), -jnp.inf)
+
 
 class Bonus(eqx.Module):
-    """How good a round looks, given what its arms are expected to pay."""
+    """How rewarding a round looks."""
 
     @abc.abstractmethod
-    def __call__(self, means: Float[Array, " arms"]) -> Scalar:
-        """The bonus; an arm that was not on offer has a mean of minus infinity."""
+    def __call__(self, mean: Mean, menu: Menu) -> Scalar:
+        """The bonus of a round."""
 
     @abc.abstractmethod
-    def bend(self, means: Float[Array, " arms"]) -> Scalar:
-        """An upper bound on minus the second derivative, along any direction in which no mean moves faster than 1."""
+    def bend(self, mean: Mean, menu: Menu) -> Scalar:
+        """An upper bound on minus the bonus' second derivative in any direction along which no mean changes faster
+        than at rate 1, and all at a constant rate.
+        """
 
 
 class Plain(Bonus):
-    """min(b, max_a f_a): piecewise as smooth as f, with kinks where the best arm changes and at the cap."""
+    """min(b, max_a f_a): as smooth as f, but for kinks where the best arm changes and at the cap."""
 
     cap: Scalar
 
-    def __call__(self, means: Float[Array, " arms"]) -> Scalar:
+    def __call__(self, mean: Mean, menu: Menu) -> Scalar:
         """The best arm's mean, or the cap."""
-        return jnp.minimum(self.cap, jnp.max(means))
+        best = jnp.argmax(menu.means(mean))
+        # Looked up anew, so that the gradient follows one arm instead of all.
+        return jnp.minimum(self.cap, mean(menu.arms[best]))
 
-    def bend(self, means: Float[Array, " arms"]) -> Scalar:
+    def bend(self, mean: Mean, menu: Menu) -> Scalar:
         """0 almost everywhere."""
-        return jnp.zeros((), means.dtype)
+        return jnp.zeros(())
 
 
 class Smoothed(Bonus):
-    """z - tau softplus((z - b) / tau) with z = tau log sum_a exp(f_a / tau); tends to the plain form as tau -> 0.
+    """z - tau softplus((z - b) / tau) with z = tau log sum_a exp(f_a / tau): tends to the plain form as tau -> 0.
 
-    The first is the smooth minimum b - tau softplus((b - z) / tau), written so that a far-away cap costs no digits.
+    This is the smooth minimum b - tau softplus((b - z) / tau), written so that a cap far away costs no digits.
     """
 
     cap: Scalar
     temperature: Scalar
 
-    def __call__(self, means: Float[Array, " arms"]) -> Scalar:
+    def __call__(self, mean: Mean, menu: Menu) -> Scalar:
         """A smooth minimum of the cap and a smooth maximum of the means."""
-        tau, best = self.temperature, self._best(means)
+        tau, best = self.temperature, self._best(mean, menu)
         return best - tau * jax.nn.softplus((best - self.cap) / tau)
 
-    def bend(self, means: Float[Array, " arms"]) -> Scalar:
-        """sigmoid'((b - z) / tau) / tau, at its largest between here and half-way to the cap.
+    def bend(self, mean: Mean, menu: Menu) -> Scalar:
+        """sigmoid'((b - z) / tau) / tau at its largest between here and half-way to the cap.
 
-        The bonus is subtracted: its log-sum-exp, which is convex, takes curvature away, and only the concave cap adds
-        some.
+        The bonus is subtracted from U: its log-sum-exp, which is convex, takes curvature away; only the cap, which is
+        concave, adds some.
         """
         tau = self.temperature
-        u = 0.5 * (self.cap - self._best(means)) / tau
+        u = 0.5 * (self.cap - self._best(mean, menu)) / tau
         return jax.nn.sigmoid(u) * jax.nn.sigmoid(-u) / tau
 
-    def _best(self, means: Float[Array, " arms"]) -> Scalar:
-        return self.temperature * jax.nn.logsumexp(means / self.temperature)
+    def _best(self, mean: Mean, menu: Menu) -> Scalar:
+        return self.temperature * jax.nn.logsumexp(menu.means(mean) / self.temperature)
 
 
 class FeelGoodData(NamedTuple):
@@ -91,19 +112,11 @@ class FeelGood(Potential):
     model: RewardModel
     bonus: Bonus
     weight: Scalar
+    inverse_temperature: Scalar
+    prior: Prior
     num_arms: int
     buffer: Buffer
-    batch_size: int | None = None
-
-    @property
-    def inverse_temperature(self) -> Scalar:  # type: ignore[override]
-        """The base potential's eta."""
-        return self.base.inverse_temperature
-
-    @property
-    def prior(self) -> Prior:  # type: ignore[override]
-        """The base potential's prior: without data there is no bonus."""
-        return self.base.prior
+    batch_size: int | None
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Where the base potential starts."""
@@ -141,4 +154,121 @@ class FeelGood(Potential):
 
     def grad(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """grad U - w sum_s grad bonus_s."""
-        return self.base.grad(data.base, theta) - self.weight * data.rounds.sum(self._summed(jax.grad, theta))
+        total = data.rounds.sum(partial(jax.grad(self._bonus), theta))
+        return self.base.grad(data.base, theta) - self.weight * total
+
+    def hessian(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
+        """hess U - w sum_s hess bonus_s; of the plain form it sees what lies between the kinks."""
+        total = data.rounds.sum(partial(jax.hessian(self._bonus), theta))
+        return self.base.hessian(data.base, theta) - self.weight * total
+
+    def expectations(
+        self,
+        key: Key[Array, ""],
+        data: FeelGoodData,
+        mean: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"],
+    ) -> Expectations:
+        """The base potential's own, minus those of the bonus from a mirrored pair of draws."""
+        base_key, draw_key = jax.random.split(key)
+        base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
+        offset = sqrt_cov @ jax.random.normal(draw_key, mean.shape, mean.dtype)
+        thetas = jnp.stack([mean + offset, mean - offset])
+
+        def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
+            grads = jax.vmap(jax.grad(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
+            hessians = jax.vmap(jax.hessian(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
+            return Expectations(jnp.mean(grads, axis=0), jnp.mean(hessians, axis=0))
+
+        total = data.rounds.sum(term)
+        return Expectations(base.grad - self.weight * total.grad, base.hessian - self.weight * total.hessian)
+
+    def largest_curvature(
+        self,
+        data: FeelGoodData,
+        theta: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"] | None = None,
+    ) -> Scalar:
+        """The base potential's, plus w sum_s of what round s can add: bend * max_a |grad f_a|^2 + max_a |hess f_a|.
+
+        |hess f_a| is taken along grad f_a, which is exact for generalised linear models.
+        """
+
+        slope = jax.grad(self.model.mean)
+
+        def steepness(arm: Float[Array, " dim"]) -> tuple[Scalar, Scalar]:
+            grad, along = jax.jvp(lambda theta: slope(theta, arm), (theta,), (slope(theta, arm),))
+            length = jnp.linalg.norm(grad)
+            return length**2, jnp.linalg.norm(along) / jnp.where(length > 0.0, length, 1.0)
+
+        def bound(menu: Menu) -> Scalar:
+            slopes, bends = jax.vmap(steepness)(menu.arms)
+            return self.bonus.bend(partial(self.model.mean, theta), menu) * jnp.max(slopes) + jnp.max(bends)
+
+        def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Scalar:
+            return weight @ jax.vmap(bound)(self._menus(rows, offered))
+
+        base = self.base.largest_curvature(data.base, theta, sqrt_cov)
+        return base + self.weight * data.rounds.sum(term)
+
+    def _bonus(
+        self,
+        theta: Float[Array, " params"],
+        rows: Float[Array, "n d"],
+        offered: Float[Array, " n"],
+        weight: Float[Array, " n"],
+    ) -> Scalar:
+        mean = partial(self.model.mean, theta)
+        return weight @ jax.vmap(lambda menu: self.bonus(mean, menu))(self._menus(rows, offered))
+
+    def _menus(self, rows: Float[Array, "n d"], offered: Float[Array, " n"]) -> Menu:
+        # An empty row counts as one arm of features 0: a maximum over nothing has no gradient.
+        arms = rows.reshape(-1, self.num_arms, self.model.dim)
+        return Menu(arms, jnp.maximum(offered.astype(int), 1))
+
+
+def feel_good(
+    base: Potential,
+    model: RewardModel,
+    *,
+    weight: Scalar | float,
+    cap: Scalar | float,
+    smoothing: Scalar | float = 0.0,
+    num_arms: int,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> FeelGood:
+    """The feel-good potential over `base`: plain, or smoothed if `smoothing` is not 0.
+
+    Args:
+        base: the potential U of the model.
+        model: the reward model.
+        weight: w, called eta_fg or lambda in the literature.
+        cap: b, what a round's bonus can be at most.
+        smoothing: tau; the smooth maximum is at most tau log(number of arms) above the plain one.
+        num_arms: how many arms a round offers at most.
+        window: as for `base`.
+        minibatch: as for `base`.
+        capacity: as for `base`.
+
+    Returns:
+        A potential whose observations must carry the features of all arms.
+    """
+    checks.not_negative("feel_good", weight)
+    checks.finite("cap", cap)
+    checks.not_negative("smoothing", smoothing)
+    checks.count("num_arms", num_arms)
+    limit = jnp.asarray(cap, float)
+    is_plain = not checks.is_traced(smoothing) and float(smoothing) == 0.0
+    return FeelGood(
+        base=base,
+        model=model,
+        bonus=Plain(limit) if is_plain else Smoothed(limit, jnp.asarray(smoothing, float)),
+        weight=jnp.asarray(weight, float),
+        inverse_temperature=base.inverse_temperature,
+        prior=base.prior,
+        num_arms=num_arms,
+        buffer=buffer(capacity=capacity, window=window),
+        batch_size=minibatch,
+    )
