@@ -1,0 +1,141 @@
+"""One contract for every algorithm on every model it claims."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vits
+from vits import registry
+from vits.types import Observation
+
+DIM, ARMS, HISTORY = 3, 4, 12
+
+
+def gaussian_nll(theta, features, reward):
+    return 0.5 * jnp.square(jnp.tanh(features @ theta) - reward)
+
+
+MODELS = {
+    "linear": lambda: vits.models.linear(DIM),
+    "logistic": lambda: vits.models.logistic(DIM),
+    "poisson": lambda: vits.models.poisson(DIM),
+    "mlp": lambda: vits.models.mlp(DIM, hidden=(4,)),
+    "custom": lambda: vits.models.custom(
+        lambda theta, features: jnp.tanh(features @ theta), gaussian_nll, dim=DIM, num_params=DIM
+    ),
+}
+LINEAR_ONLY = {"lin_ts", "lin_ucb", "vts"}
+EXTRA = {"vts": {"num_arms": ARMS}}
+LEARNS_NOTHING = {"uniform"}
+
+CLAIMED = [
+    (name, model) for name in registry.ALGORITHMS for model in MODELS if model == "linear" or name not in LINEAR_ONLY
+]
+REFUSED = [(name, model) for name in sorted(LINEAR_ONLY) for model in MODELS if model != "linear"]
+
+
+def policy_of(name, model):
+    return vits.make(name, MODELS[model](), **EXTRA.get(name, {}))
+
+
+def observation(i, model="linear", reward=None):
+    arms = jax.random.normal(jax.random.fold_in(jax.random.key(7), i), (ARMS, DIM))
+    rewards = {"logistic": float(i % 2), "poisson": float(i % 3)}
+    value = rewards.get(model, 0.5 - 0.1 * i) if reward is None else reward
+    return Observation(arms[i % ARMS], jnp.asarray(value), jnp.asarray(i % ARMS), arms)
+
+
+@eqx.filter_jit
+def play(policy, key, observations):
+    """Learn some observations, then act; everything that happened."""
+
+    def step(state, row):
+        i, seen = row
+        state, info = policy.update(jax.random.fold_in(key, i), state, seen)
+        return state, info
+
+    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *observations)
+    state, infos = jax.lax.scan(step, policy.init(key), (jnp.arange(len(observations)), stacked))
+    return state, infos, policy.act(jax.random.fold_in(key, 99), state, observations[0].arms)
+
+
+def learned(name, model, key=0):
+    return play(policy_of(name, model), jax.random.key(key), [observation(i, model) for i in range(HISTORY)])
+
+
+def floats(tree):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(tree) if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def same(first, second):
+    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    return all(np.array_equal(a, b) for a, b in pairs)
+
+
+def close(first, second):
+    pairs = zip(floats(first), floats(second), strict=True)
+    return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
+
+
+@pytest.mark.parametrize(("name", "model"), CLAIMED)
+def test_contract(name, model):
+    state, infos, action = learned(name, model)
+    # Finite, and no update rejected.
+    assert all(np.isfinite(leaf).all() for leaf in floats(state))
+    assert not np.any(infos.rejected)
+    assert 0 <= int(action) < ARMS
+    # Deterministic by key.
+    assert same(learned(name, model), (state, infos, action))
+    # One observation changes the state; a poisoned one leaves it bitwise as it was and is reported.
+    policy, key = policy_of(name, model), jax.random.key(5)
+    new, info = eqx.filter_jit(policy.update)(key, state, observation(HISTORY, model))
+    assert name in LEARNS_NOTHING or not same(new, state)
+    poisoned, info = eqx.filter_jit(policy.update)(key, state, observation(HISTORY, model, reward=jnp.nan))
+    assert same(poisoned, state)
+    assert bool(info.rejected)
+    assert not bool(info.is_finite)
+    # vmap equals a loop, to rounding.
+    keys = jax.random.split(jax.random.key(3), 2)
+    batched, _ = eqx.filter_vmap(policy.update, in_axes=(0, None, None))(keys, state, observation(HISTORY, model))
+    for i in range(2):
+        single, _ = policy.update(keys[i], state, observation(HISTORY, model))
+        assert close(jax.tree.map(lambda leaf, i=i: leaf[i], batched), single)
+
+
+@pytest.mark.parametrize(("name", "model"), REFUSED)
+def test_a_combination_that_is_not_defined_is_refused_with_alternatives(name, model):
+    with pytest.raises(ValueError, match="needs a linear model") as error:
+        policy_of(name, model)
+    assert "vits_ii" in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+def test_unknown_hyperparameters_are_refused_with_the_nearest_name(name):
+    with pytest.raises(ValueError, match=f"unknown hyperparameter of {name} 'inverse_temprature'"):
+        vits.make(name, MODELS["linear"](), inverse_temprature=1.0)
+
+
+def test_unknown_algorithms_are_refused_with_the_nearest_name():
+    with pytest.raises(ValueError, match="unknown algorithm 'vits_2'; did you mean 'vits_ii'"):
+        vits.make("vits_2", MODELS["linear"]())
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"inverse_temperature": 0.0}, "inverse_temperature must be a positive finite number, but is 0.0"),
+        ({"prior_precision": -1.0}, "prior_precision must be a positive finite number, but is -1.0"),
+        ({"prior_precision": float("nan")}, "prior_precision must be a positive finite number, but is nan"),
+        ({"step_size": 0.0}, "step_size must be between 0 and 1, both excluded, but is 0.0"),
+        ({"step_size": 1.5}, "step_size must be between 0 and 1, both excluded, but is 1.5"),
+        ({"num_steps": 0}, "num_steps must be a whole number of at least 1, but is 0"),
+        ({"draws": "antithetical"}, "unknown draws 'antithetical'; did you mean 'antithetic'"),
+        ({"step_rule": "save"}, "unknown step_rule 'save'; did you mean 'safe'"),
+    ],
+)
+def test_bad_hyperparameters_are_refused_with_their_value(hyperparameters, message):
+    with pytest.raises(ValueError, match=message):
+        vits.make("vits_ii", MODELS["linear"](), **hyperparameters)
