@@ -71,14 +71,14 @@ class History(Undoable):
     def undo_unless(self, accepted: Bool[Array, ""], old: "History") -> "History":
         """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
 
-        Only one row is touched, in place: choosing between two buffers would cost their length. The row is known
-        to have been zero; reading it before it is written over would make the compiler copy the buffer.
+        Choosing between two buffers would cost their length, and reading a row that is also written may make the
+        compiler copy them. So zeros are written, unread: over the new row, or over the spare one, which is zero.
         """
-        slot = old._next_slot()
+        slot = jnp.where(accepted, self.capacity, old._next_slot())
         return replace(
             self,
-            features=self.features.at[slot].set(jnp.where(accepted, self.features[slot], 0.0)),
-            rewards=self.rewards.at[slot].set(jnp.where(accepted, self.rewards[slot], 0.0)),
+            features=self.features.at[slot].set(0.0),
+            rewards=self.rewards.at[slot].set(0.0),
             seen=jnp.where(accepted, self.seen, old.seen),
         )
 
@@ -124,12 +124,13 @@ class SlidingHistory(History):
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "SlidingHistory":
         """This history, which is `old` with one observation more, if accepted; else `old` bit for bit."""
-        slot, past = old._next_slot(), cast(SlidingHistory, old)
-        features, reward = self.evicted
+        past = cast(SlidingHistory, old)
+        slot = jnp.where(accepted, self.capacity, past._next_slot())
+        features, reward = jax.tree.map(lambda row: jnp.where(accepted, 0.0, row), self.evicted)
         return replace(
             self,
-            features=self.features.at[slot].set(jnp.where(accepted, self.features[slot], features)),
-            rewards=self.rewards.at[slot].set(jnp.where(accepted, self.rewards[slot], reward)),
+            features=self.features.at[slot].set(features),
+            rewards=self.rewards.at[slot].set(reward),
             seen=jnp.where(accepted, self.seen, past.seen),
             evicted=jax.tree.map(lambda a, b: jnp.where(accepted, a, b), self.evicted, past.evicted),
         )
