@@ -3,6 +3,7 @@
 from typing import Any
 
 from vits import checks, models, policies, potentials
+from vits.posteriors.ensemble import Ensemble
 from vits.posteriors.laplace import Laplace
 from vits.types import Scalar
 
@@ -54,3 +55,57 @@ def laplace_ts(
         capacity=capacity,
     )
     return policies.Thompson(model, Laplace(potential, num_steps))
+
+
+def ensemble_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    num_members: int = 30,
+    num_steps: int = 10,
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> policies.Thompson:
+    """Ensemble sampling: plays one of M models at random, each fitted to its own prior draw and noisy rewards.
+
+        theta_m = argmin U_t(theta) - tilt_m' theta,   tilt_m = P0 (theta0_m - m0) + eta sum_s w_ms phi_s
+
+    Args:
+        model: a linear, logistic or Poisson model.
+        inverse_temperature: eta; the larger, the less the models differ.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        num_members: M.
+        num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
+            its mode are reported by `info.step_capped`.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn at random, instead of all.
+        capacity: how many observations will come at most; None leaves it to `simulate`.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("ensemble_ts", vits.models.linear(3), num_members=10)
+
+    Reference:
+        Lu and Van Roy, "Ensemble sampling", NeurIPS 2017.
+    """
+    checks.count("num_members", num_members)
+    checks.count("num_steps", num_steps)
+    if not isinstance(model, models.Glm):
+        raise ValueError(f"ensemble_ts needs a linear, logistic or Poisson model, but got {type(model).__name__}")
+    potential = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    return policies.Thompson(model, Ensemble(model, potential, num_members, num_steps))
