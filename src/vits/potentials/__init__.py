@@ -11,12 +11,15 @@ import jax.numpy as jnp
 
 from vits import checks, models
 from vits.history import buffer
+from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
+from vits.potentials.autodiff import resolve as resolve_curvature
 from vits.potentials.base import Data, Expectations, Potential, Prior, gaussian_prior, ridge_prior
 from vits.potentials.glm import GlmPotential
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
 __all__ = [
+    "AutodiffPotential",
     "Data",
     "Expectations",
     "GlmPotential",
@@ -35,6 +38,7 @@ def potential(
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
     prior: tuple[Any, Any] | None = None,
+    curvature: str | CurvatureForm = "exact",
     window: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
@@ -46,6 +50,8 @@ def potential(
         inverse_temperature: eta.
         prior_precision: lambda, for the paper's prior N(0, I / (lambda eta)).
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        curvature: what `hessian` returns for a model that is not generalised linear: "exact", "gauss_newton", or a
+            function like `vits.potentials.autodiff.exact`.
         window: only the last so many observations count.
         minibatch: a round looks at so many observations, drawn at random, instead of all.
         capacity: how many observations will come at most; None leaves it to `simulate`.
@@ -59,9 +65,17 @@ def potential(
         gaussian = gaussian_prior(model.num_params, *prior)
     if minibatch is not None:
         checks.count("minibatch", minibatch)
+    form = resolve_curvature(curvature, model)
     store = buffer(capacity=capacity, window=window)
     if isinstance(model, models.Linear) and window is None and minibatch is None:
         return Quadratic(eta, gaussian)
     if isinstance(model, models.Glm):
         return GlmPotential(model=model, inverse_temperature=eta, prior=gaussian, buffer=store, batch_size=minibatch)
-    raise ValueError(f"no potential is known for the model {type(model).__name__}")
+    return AutodiffPotential(
+        model=model,
+        inverse_temperature=eta,
+        prior=gaussian,
+        buffer=store,
+        curvature=form,
+        batch_size=minibatch,
+    )

@@ -1,4 +1,4 @@
-"""Reward models: what an arm's features say about its reward, given the parameters."""
+"""Generalised linear models: the likelihood depends on f = phi' theta."""
 
 import abc
 from typing import ClassVar
@@ -10,48 +10,19 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vits import checks
+from vits.models.base import OutputModel
 from vits.types import Scalar
 
 QUADRATURE_POINTS = 32
 """Gauss-Hermite nodes: E l'' of a logistic model is right to 1e-6 for a deviation of f up to 2, to 1e-2 up to 5."""
 
 
-class RewardModel(eqx.Module):
-    """The expected reward of an arm and the negative log likelihood of what it paid."""
-
-    dim: eqx.AbstractVar[int]
-    num_params: eqx.AbstractVar[int]
-
-    @abc.abstractmethod
-    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
-        """Expected reward of an arm."""
-
-    @abc.abstractmethod
-    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
-        """Negative log likelihood of a reward, up to a constant."""
-
-    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
-        """What arms are ranked by: any increasing function of `mean`, chosen so that it does not saturate."""
-        return self.mean(theta, features)
-
-
-class Glm(RewardModel):
-    """A generalised linear model: the loss is a scalar function of f = phi' theta, known with two derivatives.
-
-    The functions of f work entry by entry. `max_d2loss` bounds the second derivative, where a bound exists.
-    """
+class Glm(OutputModel):
+    """A loss of f = phi' theta, known with two derivatives; `max_d2loss` bounds the second, where a bound exists."""
 
     dim: int
     num_params: int
     max_d2loss: eqx.AbstractClassVar[float | None]
-
-    @abc.abstractmethod
-    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """Expected reward at f."""
-
-    @abc.abstractmethod
-    def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """Negative log likelihood at f."""
 
     @abc.abstractmethod
     def dloss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -71,16 +42,8 @@ class Glm(RewardModel):
         r = jnp.broadcast_to(reward[:, None], f.shape)
         return self.dloss(f, r) @ weights, self.d2loss(f, r) @ weights
 
-    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
-        """The inverse link of phi' theta."""
-        return self.inverse_link(features @ theta)
-
-    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
-        """The loss at phi' theta."""
-        return self.loss(features @ theta, reward)
-
-    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
-        """phi' theta: arms never tie because their means have saturated."""
+    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """phi' theta."""
         return features @ theta
 
 

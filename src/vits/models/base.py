@@ -1,0 +1,62 @@
+"""What every reward model offers."""
+
+import abc
+
+import equinox as eqx
+from jaxtyping import Array, Float, Key
+
+from vits.types import Scalar
+
+
+class RewardModel(eqx.Module):
+    """The expected reward of an arm and the negative log likelihood of what it paid."""
+
+    dim: eqx.AbstractVar[int]
+    num_params: eqx.AbstractVar[int]
+
+    @abc.abstractmethod
+    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """Expected reward of an arm."""
+
+    @abc.abstractmethod
+    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+        """Negative log likelihood of a reward, up to a constant."""
+
+    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """What arms are ranked by: any increasing function of `mean`, chosen so that it does not saturate."""
+        return self.mean(theta, features)
+
+    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+        """Where the mean of a posterior starts: the prior mean, if the model can learn from there."""
+        return prior_mean
+
+
+class OutputModel(RewardModel):
+    """A model whose likelihood depends on the parameters through one number f(theta, phi).
+
+    The functions of f work entry by entry.
+    """
+
+    @abc.abstractmethod
+    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """f(theta, phi)."""
+
+    @abc.abstractmethod
+    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """Expected reward at f, increasing in f."""
+
+    @abc.abstractmethod
+    def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """Negative log likelihood at f."""
+
+    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """The inverse link of f."""
+        return self.inverse_link(self.output(theta, features))
+
+    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+        """The loss at f."""
+        return self.loss(self.output(theta, features), reward)
+
+    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """f itself: arms never tie because their means have saturated."""
+        return self.output(theta, features)

@@ -1,0 +1,241 @@
+"""Models with any pytree of parameters: neural networks, and likelihoods that a user brings.
+
+Posteriors see the parameters as one flat vector. A network whose parameters are all zero has no gradient to learn
+from, so these models have a starting point of their own.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, Key, PyTree
+
+from vits import checks, registry
+from vits.models.base import OutputModel, RewardModel
+from vits.types import Scalar
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "square": jnp.square,
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "softplus": jax.nn.softplus,
+    "sigmoid": jax.nn.sigmoid,
+}
+
+
+def flatten(params: PyTree[Any]) -> Float[Array, " params"]:
+    """All floating-point arrays of a pytree in one vector."""
+    return ravel_pytree(eqx.filter(params, eqx.is_inexact_array))[0]
+
+
+def unflatten(template: PyTree[Any], theta: Float[Array, " params"]) -> PyTree[Any]:
+    """The template with its floating-point arrays taken from a vector."""
+    arrays, rest = eqx.partition(template, eqx.is_inexact_array)
+    flat, unravel = ravel_pytree(arrays)
+    return eqx.combine(unravel(theta.astype(flat.dtype)), rest)
+
+
+def away_from_zero(prior_mean: Float[Array, " params"], start: Float[Array, " params"]) -> Float[Array, " params"]:
+    """The prior mean if it says anything, else a starting point: a network at exactly zero never learns."""
+    return jnp.where(jnp.any(prior_mean != 0.0), prior_mean, start)
+
+
+class Network(eqx.Module):
+    """A multilayer perceptron with one output."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable[[Array], Array]
+
+    def __call__(self, features: Float[Array, " dim"]) -> Scalar:
+        """The last layer is linear."""
+        *hidden, last = self.layers
+        for layer in hidden:
+            features = self.activation(layer(features))
+        return last(features)
+
+
+class Mlp(OutputModel):
+    """f = network(phi), Gaussian noise: nll = 1/2 (f - r)^2."""
+
+    dim: int
+    num_params: int
+    network: Network
+
+    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """The network with parameters theta."""
+        return unflatten(self.network, theta)(features)
+
+    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The identity."""
+        return f
+
+    def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """1/2 (f - r)^2."""
+        return 0.5 * jnp.square(f - reward)
+
+    def init_params(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+        """Lecun's start: weights N(0, 1 / fan-in), biases 0."""
+        lecun = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
+        keys = jax.random.split(key, len(self.network.layers))
+        weights = [lecun(k, w.shape, w.dtype) for k, w in zip(keys, _weights(self.network), strict=True)]
+        biases = [jnp.zeros_like(bias) for bias in _biases(self.network)]
+        network = eqx.tree_at(lambda net: (_weights(net), _biases(net)), self.network, (weights, biases))
+        return flatten(network)
+
+    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+        """Lecun's start, unless the prior mean is given and not zero."""
+        return away_from_zero(prior_mean, self.init_params(key))
+
+
+class Custom(RewardModel):
+    """A likelihood that a user brings, over the parameters in whatever shape they have."""
+
+    dim: int
+    num_params: int
+    params: PyTree[Any]
+    mean_of: Callable[[PyTree[Any], Array], Array]
+    nll_of: Callable[[PyTree[Any], Array, Array], Array]
+    init_of: Callable[[Array], PyTree[Any]] | None
+
+    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """What the user's `mean` says."""
+        return self.mean_of(unflatten(self.params, theta), features)
+
+    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+        """What the user's `nll` says."""
+        return self.nll_of(unflatten(self.params, theta), features, reward)
+
+    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+        """The user's starting point, unless the prior mean is given and not zero."""
+        return away_from_zero(prior_mean, flatten(self.params if self.init_of is None else self.init_of(key)))
+
+
+class CustomOutput(OutputModel):
+    """The same for a likelihood that depends on the parameters through the mean: f = mean, nll = loss(f, r)."""
+
+    dim: int
+    num_params: int
+    params: PyTree[Any]
+    mean_of: Callable[[PyTree[Any], Array], Array]
+    loss_of: Callable[[Array, Array], Array]
+    init_of: Callable[[Array], PyTree[Any]] | None
+
+    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        """What the user's `mean` says."""
+        return self.mean_of(unflatten(self.params, theta), features)
+
+    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The identity."""
+        return f
+
+    def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """What the user's `loss` says."""
+        return self.loss_of(f, reward)
+
+    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+        """The user's starting point, unless the prior mean is given and not zero."""
+        return away_from_zero(prior_mean, flatten(self.params if self.init_of is None else self.init_of(key)))
+
+
+def mlp(dim: int, hidden: Sequence[int] = (20, 20), activation: str | Callable[[Array], Array] = "tanh") -> Mlp:
+    """A neural network with Gaussian noise: `r = network(phi) + noise`.
+
+    The prior is on all weights and biases, N(0, I / (lambda eta)) unless another is given. Since a network whose
+    weights are all zero never learns, the mean of a posterior starts from Lecun's random weights; its covariance
+    starts from the prior.
+
+    Args:
+        dim: number of features of an arm.
+        hidden: widths of the hidden layers.
+        activation: "tanh", "square", "relu", "gelu", "silu", "softplus", "sigmoid", or a function.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> import vits
+        >>> vits.models.mlp(20, hidden=(20, 20)).num_params
+        861
+    """
+    checks.count("dim", dim)
+    for width in hidden:
+        checks.count("every width in hidden", width)
+    if isinstance(activation, str):
+        if activation not in ACTIVATIONS:
+            raise registry.unknown("activation", activation, ACTIVATIONS)
+        activation = ACTIVATIONS[activation]
+    sizes: list[int | Any] = [dim, *hidden, "scalar"]
+    key = jax.random.key(0)  # only the shapes matter
+    layers = tuple(eqx.nn.Linear(fan_in, fan_out, key=key) for fan_in, fan_out in itertools.pairwise(sizes))
+    network = Network(layers, activation)
+    return Mlp(dim, flatten(network).size, network)
+
+
+def custom(
+    mean: Callable[[PyTree[Any], Array], Array],
+    nll: Callable[[PyTree[Any], Array, Array], Array] | None = None,
+    *,
+    dim: int,
+    loss: Callable[[Array, Array], Array] | None = None,
+    num_params: int | None = None,
+    params: PyTree[Any] = None,
+    init_params: Callable[[Array], PyTree[Any]] | None = None,
+) -> Custom | CustomOutput:
+    """Any likelihood written in JAX, over a vector or any pytree of parameters.
+
+    Args:
+        mean: `mean(params, features)`, the expected reward; arms are ranked by it.
+        nll: `nll(params, features, reward)`, the negative log likelihood, twice differentiable. It must be finite for
+            features that are all zero, which stand for empty rows.
+        dim: number of features of an arm.
+        loss: `loss(mean, reward)` instead of `nll`, if the likelihood depends on the parameters only through the
+            mean; it makes the Gauss-Newton curvature available.
+        num_params: length of the parameter vector.
+        params: instead, a pytree of parameters, such as an Equinox module. It is the starting point of posteriors
+            whose prior mean is zero.
+        init_params: `init_params(key)`, a random starting point like `params`, for use instead of it.
+
+    Returns:
+        The model.
+
+    Example:
+        >>> import vits, jax.numpy as jnp
+        >>> decay = lambda params, phi: params["scale"] * jnp.exp(-params["rate"] @ phi)
+        >>> model = vits.models.custom(
+        ...     decay,
+        ...     loss=lambda mean, reward: 0.5 * (mean - reward) ** 2,
+        ...     dim=3,
+        ...     params={"scale": jnp.ones(()), "rate": jnp.zeros(3)},
+        ... )
+        >>> model.num_params
+        4
+    """
+    checks.count("dim", dim)
+    if (nll is None) == (loss is None):
+        raise ValueError("give either nll or loss, the negative log likelihood, but not both")
+    if (num_params is None) == (params is None):
+        raise ValueError("give either num_params or params, the shape of the parameters, but not both")
+    if num_params is not None:
+        checks.count("num_params", num_params)
+        params = jnp.zeros(num_params)
+    size = flatten(params).size
+    if size == 0:
+        raise ValueError("params must hold at least one floating-point array, but has none")
+    if nll is not None:
+        return Custom(dim, size, params, mean, nll, init_params)
+    assert loss is not None
+    return CustomOutput(dim, size, params, mean, loss, init_params)
+
+
+def _weights(network: Network) -> list[Array]:
+    return [layer.weight for layer in network.layers]
+
+
+def _biases(network: Network) -> list[Array]:
+    return [layer.bias for layer in network.layers if layer.bias is not None]

@@ -1,0 +1,153 @@
+"""The potential of any model, by automatic differentiation of its likelihood."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits import linalg, registry
+from vits.history import Buffer, Rows
+from vits.models import OutputModel, RewardModel
+from vits.potentials.base import Expectations, Potential, Prior
+from vits.types import Observation, Scalar
+
+MARGIN = 2.0
+"""How much larger than where it was looked at the curvature may be where the steps go."""
+
+CurvatureForm = Callable[
+    [RewardModel, Float[Array, " p"], Float[Array, "n d"], Float[Array, " n"], Float[Array, " n"]],
+    Float[Array, "p p"],
+]
+"""The weighted sum over rows of what stands for the Hessian of the loss, given model, theta and the rows."""
+
+
+class AutodiffData(NamedTuple):
+    """The observations."""
+
+    history: Rows
+
+
+def exact(
+    model: RewardModel,
+    theta: Float[Array, " p"],
+    phi: Float[Array, "n d"],
+    reward: Float[Array, " n"],
+    weight: Float[Array, " n"],
+) -> Float[Array, "p p"]:
+    """The Hessian itself, which may be indefinite."""
+    return jax.hessian(lambda theta: weight @ jax.vmap(model.nll, (None, 0, 0))(theta, phi, reward))(theta)
+
+
+def gauss_newton(
+    model: RewardModel,
+    theta: Float[Array, " p"],
+    phi: Float[Array, "n d"],
+    reward: Float[Array, " n"],
+    weight: Float[Array, " n"],
+) -> Float[Array, "p p"]:
+    """J' diag(l''(f, r)) J with J = df / dtheta: never indefinite for a convex loss, and one gradient a row."""
+    assert isinstance(model, OutputModel)
+    f, jacobian = jax.vmap(jax.value_and_grad(model.output), (None, 0))(theta, phi)
+    d2loss = jax.vmap(jax.grad(jax.grad(model.loss)))(f, reward)
+    return (jacobian * (weight * d2loss)[:, None]).T @ jacobian
+
+
+CURVATURES: dict[str, CurvatureForm] = {"exact": exact, "gauss_newton": gauss_newton}
+
+
+class AutodiffPotential(Potential):
+    """U(theta) = eta sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0), differentiated by JAX."""
+
+    model: RewardModel
+    inverse_temperature: Scalar
+    prior: Prior
+    buffer: Buffer
+    curvature: CurvatureForm
+    batch_size: int | None = None
+
+    def init(self) -> AutodiffData:
+        """An empty history."""
+        return AutodiffData(self.buffer.init(self.model.dim))
+
+    def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+        """Where the model can learn from."""
+        return self.model.start(key, self.prior.mean)
+
+    def observe(self, data: AutodiffData, observation: Observation) -> AutodiffData:
+        """One row more."""
+        return AutodiffData(data.history.append(observation))
+
+    def count(self, data: AutodiffData) -> Int[Array, ""]:
+        """How many observations are in the history."""
+        return data.history.count
+
+    def minibatch(self, key: Key[Array, ""], data: AutodiffData) -> AutodiffData:
+        """A sample of the history."""
+        return data if self.batch_size is None else AutodiffData(data.history.minibatch(key, self.batch_size))
+
+    def grad(self, data: AutodiffData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        """eta sum_s grad nll + P0 (theta - m0)."""
+
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
+            return jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))(theta)
+
+        prior_grad = self.prior.precision @ (theta - self.prior.mean)
+        return self.inverse_temperature * data.history.sum(term) + prior_grad
+
+    def hessian(self, data: AutodiffData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
+        """eta sum_s hess nll + P0, or what stands for the Hessian."""
+
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "p p"]:
+            return self.curvature(self.model, theta, phi, r, weight)
+
+        return self.inverse_temperature * data.history.sum(term) + self.prior.precision
+
+    def expectations(
+        self,
+        key: Key[Array, ""],
+        data: AutodiffData,
+        mean: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"],
+    ) -> Expectations:
+        """The average over one antithetic pair of draws: unbiased, and free of odd noise."""
+        offset = sqrt_cov @ jax.random.normal(key, mean.shape, mean.dtype)
+        pair = jnp.stack([mean + offset, mean - offset])
+        grads = jax.vmap(self.grad, (None, 0))(data, pair)
+        hessians = jax.lax.map(lambda theta: self.hessian(data, theta), pair)
+        return Expectations(jnp.mean(grads, axis=0), jnp.mean(hessians, axis=0))
+
+    def largest_curvature(
+        self,
+        data: AutodiffData,
+        theta: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"] | None = None,
+    ) -> Scalar:
+        """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
+
+        Given B, the largest of this and of the bounds at theta +- B s, where s is a vector of signs: two points as
+        far from theta as draws from N(theta, B B') are.
+        """
+        points = [theta]
+        if sqrt_cov is not None:
+            signs = 1.0 - 2.0 * (jnp.arange(theta.shape[0]) % 2).astype(theta.dtype)
+            points += [theta + sqrt_cov @ signs, theta - sqrt_cov @ signs]
+        bounds = jax.lax.map(
+            lambda point: linalg.largest_eigenvalue_bound(self.hessian(data, point)), jnp.stack(points)
+        )
+        return MARGIN * jnp.max(bounds)
+
+
+def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:
+    """The form itself, or the named one, if the model allows it."""
+    if callable(curvature):
+        return curvature
+    if curvature not in CURVATURES:
+        raise registry.unknown("curvature", curvature, CURVATURES)
+    if curvature == "gauss_newton" and not isinstance(model, OutputModel):
+        raise ValueError(
+            "curvature 'gauss_newton' needs a likelihood that depends on the parameters through the mean: "
+            "give custom(mean, loss=...) instead of nll, or use 'exact'"
+        )
+    return CURVATURES[curvature]
