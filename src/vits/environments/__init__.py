@@ -1,6 +1,7 @@
 """Worlds to play in. Their randomness does not depend on the policy, so all algorithms face the same rounds."""
 
 from vits.environments.base import Environment
-from vits.environments.pool import linear
+from vits.environments.fixed_arms import fixed_linear, fixed_logistic
+from vits.environments.pool import linear, quadratic
 
-__all__ = ["Environment", "linear"]
+__all__ = ["Environment", "fixed_linear", "fixed_logistic", "linear", "quadratic"]

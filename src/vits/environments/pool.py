@@ -1,4 +1,4 @@
-"""Contexts scattered around a fixed pool of vectors: the paper's linear bandit."""
+"""Contexts scattered around a fixed pool of vectors: the paper's linear and quadratic bandits."""
 
 import math
 from typing import NamedTuple
@@ -20,13 +20,14 @@ class PoolParams(NamedTuple):
 
 
 class Pool(Environment):
-    """Each round each arm takes a random vector of the pool plus zeta N(0, I).
+    """Each round each arm takes a random vector of the pool plus zeta N(0, I) and pays (x' theta*)^power plus noise.
 
-    Small zeta: few distinct directions, an ill-conditioned posterior. The noise scale sqrt(1 + zeta^2) keeps the
-    signal-to-noise ratio at 1.
+    Small zeta: few distinct directions, an ill-conditioned posterior. The noise keeps the signal-to-noise ratio at 1.
     """
 
     zeta: Scalar
+    noise: Scalar
+    power: int
     dim: int
     num_arms: int
     pool_size: int
@@ -40,15 +41,15 @@ class Pool(Environment):
         )
 
     def draw(self, key: Key[Array, ""], params: PoolParams, t: Int[Array, ""]) -> Round:
-        """x = pool vector + zeta eps;  r = x' theta* + sqrt(1 + zeta^2) eps."""
+        """x = pool vector + zeta eps;  r = (x' theta*)^power + noise eps."""
         which_key, noise_key = jax.random.split(key)
         which = jax.random.randint(which_key, (self.num_arms,), 0, self.pool_size)
         # One flat draw for contexts and rewards: the generator is what a round of the environment costs.
         eps = jax.random.normal(noise_key, (self.num_arms * (self.dim + 1),))
         spread, noise = jnp.split(eps, [self.num_arms * self.dim])
         arms = params.pool[which] + self.zeta * spread.reshape(self.num_arms, self.dim)
-        means = arms @ params.theta
-        return Round(arms, means, means + jnp.sqrt(1.0 + self.zeta**2) * noise)
+        means = (arms @ params.theta) ** self.power
+        return Round(arms, means, means + self.noise * noise)
 
 
 def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_size: int = 50) -> Pool:
@@ -69,7 +70,41 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
         50
     """
     checks.not_negative("zeta", zeta)
+    return _pool(zeta, jnp.sqrt(1.0 + jnp.square(zeta)), power=1, dim=dim, num_arms=num_arms, pool_size=pool_size)
+
+
+def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_size: int = 50) -> Pool:
+    """The paper's quadratic bandit: r = (x' theta*)^2 + (1 + zeta^2) sqrt(3 + 6/d) eps.
+
+    Args:
+        zeta: spread of the contexts around the pool; 0.1 is ill-conditioned, 1 well-conditioned.
+        dim: number of features.
+        num_arms: arms on offer each round.
+        pool_size: vectors in the pool.
+
+    Returns:
+        An environment.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.quadratic(zeta=1.0).dim
+        20
+    """
+    checks.not_negative("zeta", zeta)
+    checks.count("dim", dim)
+    noise = (1.0 + jnp.square(zeta)) * math.sqrt(3.0 + 6.0 / dim)
+    return _pool(zeta, noise, power=2, dim=dim, num_arms=num_arms, pool_size=pool_size)
+
+
+def _pool(zeta: Scalar | float, noise: Scalar, *, power: int, dim: int, num_arms: int, pool_size: int) -> Pool:
     checks.count("dim", dim)
     checks.count("num_arms", num_arms)
     checks.count("pool_size", pool_size)
-    return Pool(zeta=jnp.asarray(zeta, float), dim=dim, num_arms=num_arms, pool_size=pool_size)
+    return Pool(
+        zeta=jnp.asarray(zeta, float),
+        noise=jnp.asarray(noise, float),
+        power=power,
+        dim=dim,
+        num_arms=num_arms,
+        pool_size=pool_size,
+    )
