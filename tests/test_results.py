@@ -7,7 +7,7 @@ import pytest
 from vits import plots, results
 from vits.experiments import base, linear
 
-SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3).only(["lin_ts", "uniform"])
+SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3, chunk=2).only(["lin_ts", "uniform"])
 
 
 @pytest.fixture
@@ -19,8 +19,9 @@ def test_a_run_is_stored_and_loads_as_it_was(folder):
     done = base.run(SMALL, folder, preset="quick")
     loaded = results.load(folder)
     assert loaded.summary == done.summary
-    for cell, curves in done.curves.items():
-        np.testing.assert_array_equal(curves.regret, loaded.curves[cell].regret)
+    for cell, arrays in done.cells.items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(array, loaded.cells[cell][name])
 
 
 def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
@@ -31,7 +32,7 @@ def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
         (zeta, name) for zeta in ("zeta=0.1", "zeta=1") for name in ("lin_ts", "uniform")
     ]
     for row in summary["rows"]:
-        final = done.curves[row["environment"], row["algorithm"]].regret.sum(axis=1, dtype=np.float64)
+        final = done.cells[row["environment"], row["algorithm"]]["regret"].sum(axis=1, dtype=np.float64)
         assert row["regret_mean"] == pytest.approx(final.mean())
         assert row["regret_stderr"] == pytest.approx(final.std(ddof=1) / np.sqrt(3))
         assert row["regret_median"] == pytest.approx(np.median(final))
@@ -39,18 +40,21 @@ def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
         assert row["rounds_per_second"] == pytest.approx(60 / row["seconds"])
 
 
+def row_of(regret, failed):
+    counts = {name: np.zeros(len(failed)) for name in ("rejected", "step_capped", "unstable", "refreshed")}
+    arrays = {"regret": np.array(regret), "failed": np.array(failed), "seconds": np.ones(1), **counts}
+    return results.regret_row("e", "a", {}, arrays)
+
+
 def test_failed_seeds_are_counted_and_not_averaged_in():
-    regret = np.array([[1.0, 1.0], [100.0, 100.0], [3.0, 3.0]])
-    arrays = {"seconds": np.array(1.0), **{k: np.zeros(3) for k in ("rejected", "unstable", "refreshed")}}
-    row = results.row("e", "a", {}, results.Curves(regret, np.array([False, True, False]), arrays))
+    row = row_of([[1.0, 1.0], [100.0, 100.0], [3.0, 3.0]], [False, True, False])
     assert row["failed_seeds"] == 1
     assert row["regret_mean"] == 4.0
     assert row["regret_median"] == 4.0
 
 
 def test_where_every_seed_failed_there_is_no_number():
-    arrays = {"seconds": np.array(1.0), **{k: np.zeros(2) for k in ("rejected", "unstable", "refreshed")}}
-    row = results.row("e", "a", {}, results.Curves(np.ones((2, 2)), np.array([True, True]), arrays))
+    row = row_of([[1.0, 1.0], [1.0, 1.0]], [True, True])
     assert row["failed_seeds"] == 2
     assert row["regret_mean"] is None
     json.dumps(row, allow_nan=False)
@@ -68,12 +72,13 @@ def test_an_interrupted_run_leaves_no_summary_and_goes_on_to_the_same_numbers(fo
     with pytest.raises(KeyboardInterrupt):
         base.run(SMALL, folder, preset="quick", announce=stop_at_the_third)
     assert not (folder / "summary.json").exists()
-    assert len(list(folder.glob("*.npz"))) == 2
+    assert len(list(folder.glob("*.npz"))) == 2  # the two chunks of the first cell
     with pytest.raises(ValueError, match="holds no finished run"):
         results.load(folder)
     resumed = base.run(SMALL, folder, preset="quick")
-    for cell, curves in whole.curves.items():
-        assert curves.regret.tobytes() == resumed.curves[cell].regret.tobytes()
+    for cell, arrays in whole.cells.items():
+        for name in set(arrays) - {"seconds"}:
+            assert arrays[name].tobytes() == resumed.cells[cell][name].tobytes()
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -100,8 +105,8 @@ def test_a_folder_with_something_else_is_refused_and_left_alone(folder):
 
 def test_a_missing_curve_is_named(folder):
     base.run(SMALL, folder, preset="quick")
-    (folder / "zeta=1--uniform.npz").unlink()
-    with pytest.raises(ValueError, match=r"zeta=1--uniform\.npz is missing"):
+    (folder / "zeta=1--uniform--2-2.npz").unlink()
+    with pytest.raises(ValueError, match=r"zeta=1--uniform--2-2\.npz is missing"):
         results.load(folder)
 
 

@@ -84,7 +84,7 @@ def run(
     folder = folder or Path("results") / f"{experiment}-{preset}"
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err) as bar:
-        task = bar.add_task("starting", total=settings.num_rounds)
+        task = bar.add_task("starting", total=sum(cell.cost for cell in settings.cells()))
         results = base.run(
             settings,
             folder,

@@ -1,44 +1,44 @@
-"""Results on disk: curves and a summary, written whole or not at all."""
+"""Results on disk: arrays and a summary, each written whole or not at all."""
 
 import io
 import json
 import os
 import platform
+import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Float, Shaped
 
 from vits.simulation import Trace
 
 SUMMARY = "summary.json"
 SETTINGS = "settings.json"
 
-
-class Curves(NamedTuple):
-    """One cell of an experiment: an algorithm in an environment, all seeds."""
-
-    regret: Float[np.ndarray, "seeds horizon"]
-    failed: Bool[np.ndarray, " seeds"]
-    arrays: dict[str, Shaped[np.ndarray, "..."]]
-    """Everything stored beside: actions, rewards, counts of diagnostics, seconds."""
-
-    @property
-    def cumulative(self) -> Float[np.ndarray, "seeds horizon"]:
-        """Regret summed up to each round, of the seeds that did not fail."""
-        return np.cumsum(self.regret[~self.failed], axis=1, dtype=np.float64)
+Arrays = dict[str, Shaped[np.ndarray, "..."]]
+"""What one cell stores; the first axis of every array runs over seeds (or over chunks of seeds)."""
 
 
 class Results(NamedTuple):
-    """A run's folder, loaded: the summary and the curves by environment and algorithm."""
+    """A run's folder, loaded: the summary, and the arrays by environment and algorithm."""
 
     folder: Path
     summary: dict[str, Any]
-    curves: dict[tuple[str, str], Curves]
+    cells: dict[tuple[str, str], Arrays]
+
+    @property
+    def environments(self) -> list[str]:
+        """In the order they were run."""
+        return list(dict.fromkeys(environment for environment, _ in self.cells))
+
+    @property
+    def algorithms(self) -> list[str]:
+        """In the order they were run."""
+        return list(dict.fromkeys(algorithm for _, algorithm in self.cells))
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -67,13 +67,19 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def load_arrays(path: Path) -> dict[str, Shaped[np.ndarray, "..."]]:
+def load_arrays(path: Path) -> Arrays:
     """Read an npz file whole."""
     with np.load(path, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
-def trace_arrays(trace: Trace) -> dict[str, Any]:
+def join(chunks: Iterable[Arrays]) -> Arrays:
+    """Chunks of seeds put together again."""
+    parts = list(chunks)
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def trace_arrays(trace: Trace) -> Arrays:
     """What of a trace goes to disk: the curves in full, the diagnostics as counts per seed."""
     info = trace.info
     return {
@@ -86,64 +92,82 @@ def trace_arrays(trace: Trace) -> dict[str, Any]:
         "unstable": np.sum(np.asarray(info.stiffness) >= 1.0, axis=1),
         "refreshed": np.sum(info.refreshed, axis=1),
         "inverse_error": np.max(info.inverse_error, axis=1),
-        "seconds": trace.seconds,
+        "seconds": np.array([trace.seconds]),
     }
 
 
-def curves_of(arrays: dict[str, Shaped[np.ndarray, "..."]]) -> Curves:
-    """The curves among stored arrays."""
-    return Curves(arrays["regret"], arrays["failed"], arrays)
+def cumulative(arrays: Arrays) -> Float[np.ndarray, "seeds horizon"]:
+    """Regret summed up to each round, of the seeds that did not fail."""
+    return np.cumsum(arrays["regret"][~arrays["failed"]], axis=1, dtype=np.float64)
 
 
-def row(environment: str, algorithm: str, hyperparameters: Mapping[str, Any], curves: Curves) -> dict[str, Any]:
+def final_regret(arrays: Arrays) -> Float[np.ndarray, " seeds"]:
+    """Cumulative regret at the end of every seed; NaN for the seeds that failed, so that seeds stay paired."""
+    total = np.sum(arrays["regret"], axis=1, dtype=np.float64)
+    return np.where(arrays["failed"], np.nan, total)
+
+
+def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
     """One line of the summary. Failed seeds are counted and left out of every average; null where none is left."""
-    seeds, horizon = curves.regret.shape
-    final = curves.cumulative[:, -1]
-    seconds = float(curves.arrays["seconds"])
+    seeds, horizon = arrays["regret"].shape
+    final = cumulative(arrays)[:, -1]
+    seconds = float(np.sum(arrays["seconds"]))
     return {
         "environment": environment,
         "algorithm": algorithm,
         "hyperparameters": dict(hyperparameters),
         "horizon": horizon,
         "seeds": seeds,
-        "failed_seeds": int(np.sum(curves.failed)),
+        "failed_seeds": int(np.sum(arrays["failed"])),
         "regret_mean": float(np.mean(final)) if len(final) else None,
         "regret_stderr": float(np.std(final, ddof=1) / np.sqrt(len(final))) if len(final) > 1 else None,
         "regret_median": float(np.median(final)) if len(final) else None,
         "seconds": seconds,
         "rounds_per_second": seeds * horizon / seconds,
-        "rejected_updates": int(np.sum(curves.arrays["rejected"])),
-        "unstable_rounds": int(np.sum(curves.arrays["unstable"])),
-        "refreshed_inverses": int(np.sum(curves.arrays["refreshed"])),
+        "rejected_updates": int(np.sum(arrays["rejected"])),
+        "capped_rounds": int(np.sum(arrays["step_capped"])),
+        "unstable_rounds": int(np.sum(arrays["unstable"])),
+        "refreshed_inverses": int(np.sum(arrays["refreshed"])),
     }
 
 
 def versions() -> dict[str, str]:
-    """The versions that a result depends on."""
+    """The versions that a result depends on, and the commit if this is a checkout."""
     packages = {name: metadata.version(name) for name in ("vits-bandits", "jax", "jaxlib", "numpy", "equinox")}
-    return {"python": platform.python_version(), **packages}
+    return {"python": platform.python_version(), **packages, "commit": _commit()}
 
 
-def curve_file(folder: Path, environment: str, algorithm: str) -> Path:
-    """Where the curves of one cell are stored."""
-    return folder / f"{environment}--{algorithm}.npz".replace("/", "-").replace(" ", "_")
+def cell_file(folder: Path, environment: str, algorithm: str, chunk: str) -> Path:
+    """Where one chunk of seeds of one cell is stored."""
+    name = f"{environment}--{algorithm}--{chunk}.npz"
+    return folder / name.replace("/", "-").replace(" ", "_")
 
 
 def load(folder: str | Path) -> Results:
-    """Load a run's folder, or say what is missing."""
+    """Load a finished run's folder, or say what is missing."""
     folder = Path(folder)
     path = folder / SUMMARY
     if not path.is_file():
         raise ValueError(f"{folder} holds no finished run: {SUMMARY} is missing")
     try:
         summary = json.loads(path.read_text())
-        cells = [(line["environment"], line["algorithm"]) for line in summary["rows"]]
+        stored = [(line["environment"], line["algorithm"], line["files"]) for line in summary["rows"]]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a summary of a run: {error}") from None
-    curves = {}
-    for cell in cells:
-        file = curve_file(folder, *cell)
-        if not file.is_file():
-            raise ValueError(f"{folder} is incomplete: {file.name} is missing")
-        curves[cell] = curves_of(load_arrays(file))
-    return Results(folder, summary, curves)
+        raise ValueError(f"{path} is not a summary of a run: {error!r}") from None
+    cells = {}
+    for environment, algorithm, names in stored:
+        for name in names:
+            if not (folder / name).is_file():
+                raise ValueError(f"{folder} is incomplete: {name} is missing")
+        cells[environment, algorithm] = join(load_arrays(folder / name) for name in names)
+    return Results(folder, summary, cells)
+
+
+def _commit() -> str:
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return "unknown"
+    return done.stdout.strip() or "unknown"

@@ -1,143 +1,126 @@
-"""What a regret experiment is: worlds, contenders, a horizon and seeds; and how it is run and resumed."""
+"""What every experiment offers, and how it is run: cell by cell, stored when finished, resumed where it stopped."""
 
+import abc
 import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from vits import algorithms, checks, environments, models, registry, results
-from vits.results import Curves, Results
-from vits.simulation import simulate
+from vits import results
+from vits.compare import Claim
+from vits.results import Arrays, Results
+
+Progress = Callable[[int], None]
 
 
-@dataclasses.dataclass(frozen=True)
-class World:
-    """An environment and the arguments it is made with."""
+class Cell(NamedTuple):
+    """What is computed and stored as one: an algorithm in an environment, with some of the seeds."""
 
-    label: str
     environment: str
-    arguments: Mapping[str, Any]
-
-
-@dataclasses.dataclass(frozen=True)
-class Contender:
-    """An algorithm and its hyperparameters."""
-
-    label: str
     algorithm: str
-    hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    chunk: str
+    hyperparameters: Mapping[str, Any]
+    cost: int
+    """How much of the progress bar it is worth."""
+    settings: Any
+    """All that decides its numbers, as JSON."""
+    compute: Callable[[Progress], Arrays]
 
 
 @dataclasses.dataclass(frozen=True)
-class BanditExperiment:
-    """Every contender plays in every world, with the same seeds."""
+class Experiment(abc.ABC):
+    """Frozen settings that can be imported, shrunk and tested."""
 
     name: str
     title: str
-    worlds: tuple[World, ...]
-    contenders: tuple[Contender, ...]
-    model: str
-    model_arguments: Mapping[str, Any]
-    horizon: int
-    seeds: int
-    seed: int = 0
 
-    def __post_init__(self) -> None:
-        checks.count("horizon", self.horizon)
-        checks.count("seeds", self.seeds)
+    @abc.abstractmethod
+    def cells(self) -> list[Cell]:
+        """What there is to compute. Making the list is cheap; bad settings are refused here."""
 
-    @property
-    def num_rounds(self) -> int:
-        """Rounds of the whole experiment, over all seeds: what a progress bar counts."""
-        return len(self.worlds) * len(self.contenders) * self.seeds * self.horizon
+    @abc.abstractmethod
+    def row(
+        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
+    ) -> dict[str, Any]:
+        """The line of the summary for one environment and algorithm, from all its seeds."""
 
-    def only(self, names: list[str]) -> "BanditExperiment":
-        """The same experiment with these contenders; an algorithm that is not among them joins at its defaults."""
-        known = {contender.label: contender for contender in self.contenders}
-        for name in names:
-            if name not in known and name not in registry.ALGORITHMS:
-                raise registry.unknown("algorithm", name, {*known, *registry.ALGORITHMS})
-        chosen = tuple(known.get(name, Contender(name, name)) for name in dict.fromkeys(names))
-        return dataclasses.replace(self, contenders=chosen)
+    @abc.abstractmethod
+    def only(self, names: list[str]) -> "Experiment":
+        """The same experiment with these algorithms."""
+
+    @abc.abstractmethod
+    def claims(self, found: Results) -> list[Claim]:
+        """What the paper says about it, and whether that was found."""
 
     def settings(self) -> dict[str, Any]:
         """Everything needed to run it again, as JSON."""
-        return dict(json.loads(json.dumps(dataclasses.asdict(self))))
+        return dict(json.loads(json.dumps(dataclasses.asdict(self), default=str)))
 
 
 def run(
-    experiment: BanditExperiment,
+    experiment: Experiment,
     folder: Path,
     *,
     preset: str,
-    progress: Callable[[int], None] = lambda rounds: None,
+    progress: Progress = lambda cost: None,
     announce: Callable[[str], None] = lambda message: None,
 ) -> Results:
     """Run what is not in the folder yet, store each cell when it is finished, and write the summary last.
 
     Args:
         experiment: what to run.
-        folder: where results go; a folder with another experiment's results is refused.
+        folder: where results go; a folder with something else in it is refused.
         preset: the name under which the settings are stored.
-        progress: called with the number of rounds just played or found.
+        progress: called with the cost of what was just computed or found.
         announce: called with the name of each cell before it runs.
 
     Returns:
         The results, as stored.
     """
-    settings = experiment.settings()
-    _claim(folder, settings)
-    model = getattr(models, experiment.model)(**experiment.model_arguments)
-    policies = {c.label: algorithms.make(c.algorithm, model, **c.hyperparameters) for c in experiment.contenders}
-    worlds = {w.label: getattr(environments, w.environment)(**w.arguments) for w in experiment.worlds}
-    curves: dict[tuple[str, str], Curves] = {}
-    rows = []
-    for world in experiment.worlds:
-        for contender in experiment.contenders:
-            cell = (world.label, contender.label)
-            announce(f"{contender.label}, {world.label}")
-            file = results.curve_file(folder, *cell)
-            mark = fingerprint(experiment, world, contender)
-            arrays = _stored(file, mark)
-            if arrays is None:
-                trace = simulate(
-                    experiment.seed,
-                    worlds[world.label],
-                    policies[contender.label],
-                    experiment.horizon,
-                    seeds=experiment.seeds,
-                    progress=progress,
-                )
-                results.save_arrays(file, {**results.trace_arrays(trace), "fingerprint": mark})
-                arrays = results.load_arrays(file)
-            else:
-                progress(experiment.seeds * experiment.horizon)
-            curves[cell] = results.curves_of(arrays)
-            rows.append(results.row(*cell, contender.hyperparameters, curves[cell]))
+    cells = experiment.cells()
+    _claim(folder, experiment.settings())
+    versions = results.versions()
+    chunks: dict[tuple[str, str], list[Arrays]] = {}
+    files: dict[tuple[str, str], list[str]] = {}
+    hyperparameters = {(cell.environment, cell.algorithm): dict(cell.hyperparameters) for cell in cells}
+    for cell in cells:
+        announce(f"{cell.algorithm}, {cell.environment}")
+        key = (cell.environment, cell.algorithm)
+        file = results.cell_file(folder, *key, cell.chunk)
+        mark = fingerprint(experiment.name, cell, versions)
+        arrays = _stored(file, mark)
+        if arrays is None:
+            results.save_arrays(file, {**cell.compute(progress), "fingerprint": [mark]})
+            arrays = results.load_arrays(file)
+        else:
+            progress(cell.cost)
+        chunks.setdefault(key, []).append(arrays)
+        files.setdefault(key, []).append(file.name)
+    joined = {key: results.join(parts) for key, parts in chunks.items()}
+    rows = [
+        {**experiment.row(*key, hyperparameters[key], arrays), "files": files[key]} for key, arrays in joined.items()
+    ]
     summary = {
         "experiment": experiment.name,
         "preset": preset,
-        "settings": settings,
-        "versions": results.versions(),
+        "settings": experiment.settings(),
+        "versions": versions,
         "rows": rows,
         "claims": [],
     }
+    found = Results(folder, summary, joined)
+    summary["claims"] = [claim._asdict() for claim in experiment.claims(found)]
     results.write_json(folder / results.SUMMARY, summary)
-    return Results(folder, summary, curves)
+    return found
 
 
-def fingerprint(experiment: BanditExperiment, world: World, contender: Contender) -> str:
-    """A hash of everything that decides one cell's curves."""
-    parts = {
-        "world": dataclasses.asdict(world),
-        "contender": dataclasses.asdict(contender),
-        "model": [experiment.model, dict(experiment.model_arguments)],
-        "run": [experiment.name, experiment.horizon, experiment.seeds, experiment.seed],
-        "versions": results.versions(),
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
+    """A hash of everything that decides one cell's numbers: its settings and the libraries' versions."""
+    libraries = {package: version for package, version in versions.items() if package != "commit"}
+    parts = [name, cell.environment, cell.algorithm, cell.chunk, dict(cell.hyperparameters), cell.settings, libraries]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _claim(folder: Path, settings: dict[str, Any]) -> None:
@@ -156,8 +139,8 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
         results.write_json(path, settings)
 
 
-def _stored(file: Path, mark: str) -> dict[str, Any] | None:
+def _stored(file: Path, mark: str) -> Arrays | None:
     if not file.is_file():
         return None
     arrays = results.load_arrays(file)
-    return arrays if str(arrays["fingerprint"]) == mark else None
+    return arrays if arrays["fingerprint"].tolist() == [mark] else None

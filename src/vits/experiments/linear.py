@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from vits.experiments.base import BanditExperiment, Contender, World
+from vits.experiments.bandit import BanditExperiment, Contender, Model, World
 
 _POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 
@@ -15,8 +15,7 @@ EXPERIMENT = BanditExperiment(
         Contender("lin_ucb", "lin_ucb", {"prior_precision": 1.0, "width": 1.0}),
         Contender("uniform", "uniform"),
     ),
-    model="linear",
-    model_arguments={"dim": 20},
+    model=Model("linear", {"dim": 20}),
     horizon=1000,
     seeds=50,
 )
