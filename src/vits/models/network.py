@@ -82,11 +82,14 @@ class Mlp(OutputModel):
     def init_params(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Lecun's start: weights N(0, 1 / fan-in), biases 0."""
         lecun = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
-        keys = jax.random.split(key, len(self.network.layers))
-        weights = [lecun(k, w.shape, w.dtype) for k, w in zip(keys, _weights(self.network), strict=True)]
-        biases = [jnp.zeros_like(bias) for bias in _biases(self.network)]
-        network = eqx.tree_at(lambda net: (_weights(net), _biases(net)), self.network, (weights, biases))
-        return flatten(network)
+        arrays = jax.tree.leaves(eqx.filter(self.network, eqx.is_inexact_array))
+        keys = jax.random.split(key, len(arrays))
+        return flatten(
+            [
+                lecun(key, array.shape, array.dtype) if array.ndim == 2 else jnp.zeros_like(array)
+                for key, array in zip(keys, arrays, strict=True)
+            ]
+        )
 
     def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
         """Lecun's start, unless the prior mean is given and not zero."""
@@ -231,11 +234,3 @@ def custom(
         return Custom(dim, size, params, mean, nll, init_params)
     assert loss is not None
     return CustomOutput(dim, size, params, mean, loss, init_params)
-
-
-def _weights(network: Network) -> list[Array]:
-    return [layer.weight for layer in network.layers]
-
-
-def _biases(network: Network) -> list[Array]:
-    return [layer.bias for layer in network.layers if layer.bias is not None]

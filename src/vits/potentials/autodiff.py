@@ -126,17 +126,16 @@ class AutodiffPotential(Potential):
     ) -> Scalar:
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
-        Given B, the largest of this and of the bounds at theta +- B s, where s is a vector of signs: two points as
-        far from theta as draws from N(theta, B B') are.
+        Given B, the Hessian is the largest, in Frobenius norm, of those at theta and theta +- B s, where s is a
+        vector of signs: two points as far from theta as draws from N(theta, B B') are.
         """
-        points = [theta]
+        steepest = self.hessian(data, theta)
         if sqrt_cov is not None:
             signs = 1.0 - 2.0 * (jnp.arange(theta.shape[0]) % 2).astype(theta.dtype)
-            points += [theta + sqrt_cov @ signs, theta - sqrt_cov @ signs]
-        bounds = jax.lax.map(
-            lambda point: linalg.largest_eigenvalue_bound(self.hessian(data, point)), jnp.stack(points)
-        )
-        return MARGIN * jnp.max(bounds)
+            for point in (theta + sqrt_cov @ signs, theta - sqrt_cov @ signs):
+                hessian = self.hessian(data, point)
+                steepest = jnp.where(jnp.linalg.norm(hessian) > jnp.linalg.norm(steepest), hessian, steepest)
+        return MARGIN * linalg.largest_eigenvalue_bound(steepest)
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:
