@@ -14,7 +14,7 @@ from vits.models.base import OutputModel
 from vits.types import Scalar
 
 QUADRATURE_POINTS = 32
-"""Gauss-Hermite nodes: E l'' of a logistic model is right to 1e-6 for a deviation of f up to 2, to 1e-2 up to 5."""
+"""Gauss-Hermite nodes: E l'' of a logistic model is right to 1e-5 for a deviation of f up to 2, to 1e-2 up to 5."""
 
 
 class Glm(OutputModel):
