@@ -61,14 +61,24 @@ def test_expected_derivatives_equal_a_fine_integral(model):
 
 
 @pytest.mark.usefixtures("x64")
-def test_quadrature_is_as_accurate_as_it_says_for_wide_distributions():
-    model, zero = models.logistic(1), jnp.zeros(1)
+def test_expected_derivatives_of_a_logistic_model_are_exact_at_every_width():
+    model = models.logistic(1)
     z, dz = np.linspace(-12.0, 12.0, 40_001, retstep=True)
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi) * dz
-    for deviation, tolerance in ((2.0, 1e-5), (5.0, 1e-2)):
-        found = model.expected_derivatives(zero, jnp.array([deviation]), zero)[1][0]
-        truth = float(model.d2loss(deviation * jnp.asarray(z), jnp.zeros(z.shape)) @ density)
-        assert float(found) == pytest.approx(truth, rel=tolerance)
+    mean, deviation = (jnp.asarray(x.ravel()) for x in np.meshgrid([-5.0, 0.0, 2.0], [0.0, 0.1, 1.0, 5.0, 20.0]))
+    f = mean[:, None] + deviation[:, None] * z[None, :]
+    found = model.expected_derivatives(mean, deviation, jnp.ones_like(mean))
+    np.testing.assert_allclose(found[0], model.dloss(f, jnp.ones_like(f)) @ density, atol=3e-9)
+    np.testing.assert_allclose(found[1], model.d2loss(f, jnp.ones_like(f)) @ density, atol=2e-8)
+
+
+@pytest.mark.usefixtures("x64")
+def test_quadrature_agrees_with_the_closed_forms():
+    mean, deviation, reward = jnp.array([-2.0, 0.3, 1.5]), jnp.array([0.1, 1.0, 1.5]), jnp.array([1.0, 0.0, 1.0])
+    for model in GLMS:
+        closed = model.expected_derivatives(mean, deviation, reward)
+        quadrature = models.Glm.expected_derivatives(model, mean, deviation, reward)
+        np.testing.assert_allclose(closed, quadrature, atol=1e-6)
 
 
 @pytest.mark.parametrize(("dim", "hidden", "size"), [(20, (20, 20), 861), (20, (5,), 111), (4, (), 5), (3, (4, 2), 29)])
