@@ -3,7 +3,7 @@
 from typing import Any
 
 from vits import checks, models, policies, potentials
-from vits.posteriors.ensemble import Ensemble
+from vits.posteriors.ensemble import Ensemble, NoisyCopies, Tilts
 from vits.posteriors.laplace import Laplace
 from vits.types import Scalar
 
@@ -74,7 +74,8 @@ def ensemble_ts(
         theta_m = argmin U_t(theta) - tilt_m' theta,   tilt_m = P0 (theta0_m - m0) + eta sum_s w_ms phi_s
 
     Args:
-        model: a linear, logistic or Poisson model.
+        model: the reward model; all but linear, logistic and Poisson models keep `num_members` data sets, and their
+            likelihood has to accept rewards with noise.
         inverse_temperature: eta; the larger, the less the models differ.
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         num_members: M.
@@ -97,8 +98,6 @@ def ensemble_ts(
     """
     checks.count("num_members", num_members)
     checks.count("num_steps", num_steps)
-    if not isinstance(model, models.Glm):
-        raise ValueError(f"ensemble_ts needs a linear, logistic or Poisson model, but got {type(model).__name__}")
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,
@@ -108,4 +107,5 @@ def ensemble_ts(
         minibatch=minibatch,
         capacity=capacity,
     )
-    return policies.Thompson(model, Ensemble(model, potential, num_members, num_steps))
+    perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
+    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps))

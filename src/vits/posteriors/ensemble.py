@@ -1,40 +1,186 @@
 """Ensemble sampling: M models, each at the mode of its own perturbed posterior; a draw is one of them.
 
 Model m replaces the prior mean by a draw from the prior, and every reward by r + w, w ~ N(0, Var(r) / eta). Where the
-loss is linear in the reward times f = phi' theta, as for Gaussian, Bernoulli and Poisson rewards, all of this is a tilt
+loss is a function of f = phi' theta minus r f (Gaussian, Bernoulli and Poisson rewards) all of this is a tilt,
 
     U_m(theta) = U_t(theta) - tilt_m' theta,    tilt_m = P0 (theta0_m - m0) + eta sum_s w_ms phi_s,
 
-so that the models share one data set. The tilt's covariance is the curvature of U_t: for a linear model each theta_m
-is an exact draw from the posterior, for the others one from Laplace's approximation, as far as U_t is quadratic.
+so that the models can share one data set. The tilt's covariance is the curvature of U_t: for a linear model each
+theta_m is an exact draw from the posterior, for the others one from Laplace's approximation, as far as U_t is
+quadratic. Models of any other kind need a data set each.
 
 References: Lu and Van Roy, "Ensemble sampling", NeurIPS 2017; Kveton et al., "Randomized exploration in generalized
-linear bandits", AISTATS 2020 (rewards perturbed by Gaussian noise, GLM-FPL).
+linear bandits", AISTATS 2020 (GLM-FPL, rewards perturbed by Gaussian noise).
 """
 
-from typing import NamedTuple
+import abc
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from vits.models import Glm
+from vits.models import Glm, OutputModel, RewardModel
 from vits.posteriors import descent
 from vits.posteriors.base import Moments, Posterior, guarded
 from vits.potentials import Data, Potential
-from vits.types import Info, Observation
+from vits.types import Info, Observation, Scalar, Undoable, choose, overflowed
 
 TOLERANCE = 0.05
 """How far from its mode a model may end a round, in posterior standard deviations by Newton's own estimate."""
 
 
+class View(NamedTuple):
+    """The data as the members see them in one round, along which axis members differ, and a tilt for each."""
+
+    data: Data
+    axis: int | None
+    tilts: Float[Array, "members params"]
+
+
+class Perturbation(eqx.Module):
+    """How the noise of each member reaches its potential."""
+
+    @abc.abstractmethod
+    def init(self, potential: Potential, members: Float[Array, "members params"]) -> Any:
+        """No observations and no noise yet."""
+
+    @abc.abstractmethod
+    def observe(
+        self,
+        key: Key[Array, ""],
+        potential: Potential,
+        seen: Any,
+        members: Float[Array, "members params"],
+        observation: Observation,
+    ) -> Any:
+        """One observation more, with noise of its own for each member."""
+
+    @abc.abstractmethod
+    def view(self, key: Key[Array, ""], potential: Potential, seen: Any) -> View:
+        """What was seen, as one round looks at it."""
+
+
+class TiltedData(NamedTuple):
+    """The data that all members share, and the noise in them as a tilt for each member."""
+
+    data: Data
+    tilts: Float[Array, "members params"]
+
+
+class Tilts(Perturbation):
+    """Noisy rewards of a generalised linear model: one data set, one vector of noise per member."""
+
+    model: Glm
+
+    def init(self, potential: Potential, members: Float[Array, "members params"]) -> TiltedData:
+        """No observations and no noise yet."""
+        return TiltedData(potential.init(), jnp.zeros_like(members))
+
+    def observe(
+        self,
+        key: Key[Array, ""],
+        potential: Potential,
+        seen: TiltedData,
+        members: Float[Array, "members params"],
+        observation: Observation,
+    ) -> TiltedData:
+        """tilt + eta w phi, w ~ N(0, l''(f, r) / eta): l'' is the variance of the reward under the model.
+
+        Where a window has pushed out one of n observations, the noise so far shrinks to n - 1 parts of its variance:
+        which of it came with that observation is not kept, so it is lost on average.
+        """
+        data = potential.observe(seen.data, observation)
+        before, after = (potential.count(d).astype(members.dtype) for d in (seen.data, data))
+        kept = jnp.sqrt((after - 1.0) / jnp.maximum(before, 1.0))
+        f = observation.features @ jnp.mean(members, axis=0)
+        scale = jnp.sqrt(potential.inverse_temperature * self.model.d2loss(f, observation.reward))
+        noise = scale * jax.random.normal(key, members.shape[:1], members.dtype)
+        return TiltedData(data, kept * seen.tilts + jnp.outer(noise, observation.features))
+
+    def view(self, key: Key[Array, ""], potential: Potential, seen: TiltedData) -> View:
+        """Shared data."""
+        return View(potential.minibatch(key, seen.data), None, seen.tilts)
+
+
+class Copies(Undoable):
+    """One data set per member, their leaves stacked."""
+
+    leaves: list[Array]
+    structure: Any = eqx.field(static=True)
+
+    @property
+    def data(self) -> Data:
+        """The data sets as a potential knows them, with a leading axis of members."""
+        return jax.tree.unflatten(self.structure, self.leaves)
+
+    @property
+    def overflowed(self) -> Bool[Array, ""]:
+        """Whether the last observation found no room."""
+        return jnp.any(jax.vmap(overflowed)(self.data))
+
+    def undo_unless(self, accepted: Bool[Array, ""], old: "Copies") -> "Copies":
+        """These if accepted, else the old ones."""
+        return _stacked(jax.vmap(choose, (None, 0, 0))(accepted, self.data, old.data))
+
+
+def _stacked(data: Data) -> Copies:
+    return Copies(*jax.tree.flatten(data))
+
+
+class NoisyCopies(Perturbation):
+    """Noisy rewards of any model: every member has a data set of its own."""
+
+    model: RewardModel
+
+    def init(self, potential: Potential, members: Float[Array, "members params"]) -> Copies:
+        """No observations yet."""
+        num_members = members.shape[0]
+        return _stacked(jax.tree.map(lambda x: jnp.broadcast_to(x, (num_members, *x.shape)), potential.init()))
+
+    def observe(
+        self,
+        key: Key[Array, ""],
+        potential: Potential,
+        seen: Copies,
+        members: Float[Array, "members params"],
+        observation: Observation,
+    ) -> Copies:
+        """r + w, w ~ N(0, Var(r) / eta)."""
+        variance = self._variance(jnp.mean(members, axis=0), observation) / potential.inverse_temperature
+        w = jnp.sqrt(variance) * jax.random.normal(key, members.shape[:1], members.dtype)
+
+        def observe(data: Data, w: Scalar) -> Data:
+            return potential.observe(data, observation._replace(reward=observation.reward + w))
+
+        return _stacked(jax.vmap(observe)(seen.data, w))
+
+    def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> View:
+        """Data that differ, without tilts of their own; a minibatch takes the same rows of all."""
+        data = jax.vmap(potential.minibatch, (None, 0))(key, seen.data)
+        return View(data, 0, jnp.zeros((len(seen.leaves[0]), self.model.num_params)))
+
+    def _variance(self, theta: Float[Array, " params"], observation: Observation) -> Scalar:
+        """The variance of a reward under the model.
+
+        From the loss, l_ff / l_fr^2, which is the variance in every exponential family; where there is no loss as a
+        function of f, the squared residual (the wild bootstrap).
+        """
+        _, reward, *_ = observation
+        if isinstance(self.model, OutputModel):
+            f = self.model.output(theta, observation.features)
+            slope = jax.grad(self.model.loss)
+            return jax.grad(slope)(f, reward) / jnp.square(jax.grad(slope, 1)(f, reward))
+        return jnp.square(reward - self.model.mean(theta, observation.features))
+
+
 class EnsembleState(NamedTuple):
-    """The models, what tilts the potential of each (from its prior draw, from its noise), and the data seen."""
+    """The models, what their prior draws tilt, and what they have seen."""
 
     members: Float[Array, "members params"]
     prior_tilts: Float[Array, "members params"]
-    noise_tilts: Float[Array, "members params"]
-    data: Data
+    seen: TiltedData | Copies
 
 
 class Ensemble(Posterior):
@@ -44,42 +190,43 @@ class Ensemble(Posterior):
     K steps were too few to come within `TOLERANCE` of the mode.
     """
 
-    model: Glm
     potential: Potential
+    perturbation: Perturbation
     num_members: int
     num_steps: int
 
     def init(self, key: Key[Array, ""]) -> EnsembleState:
-        """Independent draws from the prior."""
+        """Independent draws from the prior, around where the model can learn from."""
+        start_key, prior_key = jax.random.split(key)
+        starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
         precision = self.potential.prior.precision
-        eps = jax.random.normal(key, (self.num_members, precision.shape[0]), precision.dtype)
-        offsets = eps @ descent.sqrt_of_inverse(precision).T
-        members = self.potential.prior.mean[None, :] + offsets
-        return EnsembleState(members, offsets @ precision, jnp.zeros_like(members), self.potential.init())
+        offsets = jax.random.normal(prior_key, starts.shape, starts.dtype) @ descent.sqrt_of_inverse(precision).T
+        members = starts + offsets
+        return EnsembleState(members, offsets @ precision, self.perturbation.init(self.potential, members))
 
     def update(self, key: Key[Array, ""], state: EnsembleState, observation: Observation) -> tuple[EnsembleState, Info]:
         """Add the observation, with noise of its own for each member, and let every member go to its mode."""
         noise_key, batch_key = jax.random.split(key)
-        data = self.potential.observe(state.data, observation)
-        noise_tilts = self._forgotten(state, data) + self._noise(noise_key, state, observation)
-        batch = self.potential.minibatch(batch_key, data)
+        members, prior_tilts, seen = state
+        seen = self.perturbation.observe(noise_key, self.potential, seen, members, observation)
+        view = self.perturbation.view(batch_key, self.potential, seen)
 
-        def mode(start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Minimum:
+        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Minimum:
             return descent.minimum(
-                lambda theta: self.potential.grad(batch, theta) - tilt,
-                lambda theta: self.potential.hessian(batch, theta),
+                lambda theta: self.potential.grad(data, theta) - tilt,
+                lambda theta: self.potential.hessian(data, theta),
                 start,
                 floor=self.potential.prior.precision,
                 tolerance=TOLERANCE,
                 max_steps=self.num_steps,
             )
 
-        modes = jax.vmap(mode)(state.members, state.prior_tilts + noise_tilts)
+        modes = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
         return guarded(
             observation,
             state,
-            EnsembleState(modes.theta, state.prior_tilts, noise_tilts, data),
-            parameters=(modes.theta, noise_tilts, modes.distance),
+            EnsembleState(modes.theta, prior_tilts, seen),
+            parameters=(modes.theta, modes.distance),
             step=jnp.min(modes.smallest_step),
             step_capped=jnp.any(modes.damped | (modes.distance > TOLERANCE)),
         )
@@ -95,21 +242,3 @@ class Ensemble(Posterior):
         root = jnp.linalg.qr(spread, mode="r")
         missing = mean.shape[0] - root.shape[0]
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
-
-    def _noise(
-        self, key: Key[Array, ""], state: EnsembleState, observation: Observation
-    ) -> Float[Array, "members params"]:
-        """eta w phi, w ~ N(0, l''(f, r) / eta): l'' is the variance of the reward under the model."""
-        f = observation.features @ jnp.mean(state.members, axis=0)
-        scale = jnp.sqrt(self.potential.inverse_temperature * self.model.d2loss(f, observation.reward))
-        w = scale * jax.random.normal(key, (self.num_members,), scale.dtype)
-        return jnp.outer(w, observation.features)
-
-    def _forgotten(self, state: EnsembleState, data: Data) -> Float[Array, "members params"]:
-        """The noise so far; where a window has pushed out one of n observations, shrunk to n - 1 parts of its variance.
-
-        Which noise came with that observation is not kept: the tilt loses it on average.
-        """
-        before, after = self.potential.count(state.data), self.potential.count(data)
-        kept = (after - 1).astype(state.members.dtype) / jnp.maximum(before, 1).astype(state.members.dtype)
-        return jnp.sqrt(kept) * state.noise_tilts
