@@ -1,26 +1,25 @@
 """Results on disk: arrays and a summary, each written whole or not at all."""
 
-import io
 import json
-import os
 import platform
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 
+from vits.files import Arrays as Arrays
+from vits.files import load_arrays as load_arrays
+from vits.files import save_arrays as save_arrays
+from vits.files import write_atomically as write_atomically
+from vits.files import write_json as write_json
 from vits.simulation import Trace
 
 SUMMARY = "summary.json"
 SETTINGS = "settings.json"
-
-Arrays = dict[str, Shaped[np.ndarray, "..."]]
-"""What one cell stores; the first axis of every array runs over seeds (or over chunks of seeds)."""
 
 
 class Results(NamedTuple):
@@ -39,38 +38,6 @@ class Results(NamedTuple):
     def algorithms(self) -> list[str]:
         """In the order they were run."""
         return list(dict.fromkeys(algorithm for _, algorithm in self.cells))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, whenever the process ends."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically; a NaN is refused, because JSON has none."""
-    write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-
-
-def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write arrays to an npz file atomically."""
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue())
-
-
-def load_arrays(path: Path) -> Arrays:
-    """Read an npz file whole."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
 
 
 def join(chunks: Iterable[Arrays]) -> Arrays:
