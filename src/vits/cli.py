@@ -83,8 +83,9 @@ def run(
         settings = settings.only([name.strip() for name in algorithms.split(",")])
     folder = folder or Path("results") / f"{experiment}-{preset}"
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    total = sum(cell.cost for cell in settings.cells())
     with Progress(*columns, console=err) as bar:
-        task = bar.add_task("starting", total=sum(cell.cost for cell in settings.cells()))
+        task = bar.add_task("starting", total=total)
         results = base.run(
             settings,
             folder,
@@ -94,7 +95,7 @@ def run(
         )
         bar.update(task, description="done")
     _print_table(results.summary)
-    out.print(f"picture: {plots.regret(results)}")
+    _print_pictures(plots.draw(results))
     if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
@@ -110,10 +111,15 @@ def show(folder: Folder) -> None:
 
 @app.command(epilog="Example: [bold]vits plot results/linear-quick[/]")
 def plot(folder: Folder) -> None:
-    """Draw the curves of a finished run again."""
+    """Draw the pictures of a finished run again."""
     from vits import plots, results
 
-    out.print(f"picture: {plots.regret(results.load(folder))}")
+    _print_pictures(plots.draw(results.load(folder)))
+
+
+def _print_pictures(paths: list[Path]) -> None:
+    for path in paths:
+        out.print(f"picture: {path}", soft_wrap=True)
 
 
 def _print_table(summary: dict[str, Any]) -> None:

@@ -1,0 +1,52 @@
+"""What all figures share: colours, dashes, the frame of a panel, the legend below."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#8C564B")
+"""Okabe and Ito's palette and a few more: told apart by colour-blind readers and in print."""
+
+DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)))
+"""So that curves that coincide are both seen."""
+
+NOTE = "#555555"
+"""The colour of remarks inside a panel."""
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """A colour for every name."""
+    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+
+
+def panels(count: int) -> tuple[Figure, list[Axes]]:
+    """A row of panels."""
+    figure, grid = plt.subplots(1, count, figsize=(max(5.2 * count, 7.0), 3.9), squeeze=False, layout="constrained")
+    return figure, list(grid[0])
+
+
+def frame(axes: Axes) -> None:
+    """A light grid behind the curves, and no box around them."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#e5e5e5", linewidth=0.7)
+    axes.set_axisbelow(True)
+
+
+def finish(figure: Figure, axes: Iterable[Axes], title: str, path: Path) -> Path:
+    """One legend for all panels, the title, and the file."""
+    found: dict[str, Artist] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    columns = min(len(found), 6)
+    figure.legend(
+        list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )
+    figure.suptitle(title, fontsize=11, x=0.01, ha="left")
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+    return path
