@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -154,3 +155,18 @@ def test_model_and_environment_must_agree_on_the_dimension():
     world = vits.environments.linear(dim=3, num_arms=5)
     with pytest.raises(ValueError, match="model takes 4 features, but the environment gives 3"):
         vits.simulate(0, world, vits.make("lin_ts", MODEL), 10)
+
+
+def test_a_grid_of_settings_gives_each_setting_the_curves_it_has_alone():
+    etas = [1.0, 30.0, 100.0]
+    grid = eqx.filter_vmap(lambda eta: vits.make("vits_ii", MODEL, inverse_temperature=eta))(jnp.array(etas))
+    trace = simulation.simulate_grid(0, vits.environments.linear(zeta=0.3, **WORLD), grid, 30, seeds=3)
+    assert trace.regret.shape == (3, 3, 30)
+    for i, eta in enumerate(etas):
+        alone = run("vits_ii", inverse_temperature=eta, seeds=3)
+        np.testing.assert_array_equal(trace.action[i], alone.action)
+
+
+def test_a_grid_needs_one_axis_of_settings():
+    with pytest.raises(ValueError, match="one leading axis of settings"):
+        simulation.simulate_grid(0, vits.environments.linear(**WORLD), vits.make("lin_ts", MODEL), 10)

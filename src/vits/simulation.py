@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -26,22 +26,22 @@ SEGMENT = 100
 class Trace(NamedTuple):
     """What happened, seed by seed and round by round. `regret` is that of each round, not yet summed."""
 
-    regret: Float[np.ndarray, "seeds horizon"]
-    action: Int[np.ndarray, "seeds horizon"]
-    reward: Float[np.ndarray, "seeds horizon"]
+    regret: Float[np.ndarray, "*seeds horizon"]
+    action: Int[np.ndarray, "*seeds horizon"]
+    reward: Float[np.ndarray, "*seeds horizon"]
     info: Info
     seconds: float
     """How long the playing took, without compilation."""
 
     @property
-    def cumulative_regret(self) -> Float[np.ndarray, "seeds horizon"]:
+    def cumulative_regret(self) -> Float[np.ndarray, "*seeds horizon"]:
         """Regret summed up to each round, in double precision."""
-        return np.cumsum(self.regret, axis=1, dtype=np.float64)
+        return np.cumsum(self.regret, axis=-1, dtype=np.float64)
 
     @property
-    def failed(self) -> Bool[np.ndarray, " seeds"]:
+    def failed(self) -> Bool[np.ndarray, "*seeds"]:
         """Seeds in which an update was rejected, or something was not finite: they must not be averaged in."""
-        return np.any(np.asarray(self.info.rejected), axis=1) | ~np.all(np.isfinite(self.regret), axis=1)
+        return np.any(np.asarray(self.info.rejected), axis=-1) | ~np.all(np.isfinite(self.regret), axis=-1)
 
 
 class Player(NamedTuple):
@@ -96,31 +96,100 @@ def simulate(
         >>> trace.regret.shape
         (2, 20)
     """
+    return _run(key, environment, policy, horizon, seeds, num_settings=None, progress=progress, workers=workers)
+
+
+def simulate_grid(
+    key: Key[Array, ""] | Array | int,
+    environment: Environment,
+    policies: Policy,
+    horizon: int,
+    *,
+    seeds: int | Sequence[int] = 1,
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+) -> Trace:
+    """Play many settings of one algorithm with many seeds, as one batch of one compiled program.
+
+    Args:
+        key: a random key, or an integer.
+        environment: the world.
+        policies: one policy whose numbers have a leading axis of settings, as `eqx.filter_vmap` of a preset makes it.
+        horizon: rounds.
+        seeds: how many, or which ones; every setting plays the same.
+        progress: called with the number of rounds just played (summed over settings and seeds), now and then.
+        workers: threads; all cores by default.
+
+    Returns:
+        The trace, with arrays of shape (settings, seeds, horizon).
+
+    Example:
+        >>> import equinox as eqx, jax.numpy as jnp, vits
+        >>> model = vits.models.linear(3)
+        >>> build = lambda eta: vits.make("lin_ts", model, inverse_temperature=eta)
+        >>> grid = eqx.filter_vmap(build)(jnp.array([1.0, 10.0]))
+        >>> world = vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
+        >>> vits.simulation.simulate_grid(0, world, grid, 20, seeds=5).regret.shape
+        (2, 5, 20)
+    """
+    shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(policies, eqx.is_array))]
+    num_settings = shapes[0][0] if shapes and shapes[0] else 0
+    if num_settings == 0 or any(shape[:1] != (num_settings,) for shape in shapes):
+        raise ValueError(f"policies must have one leading axis of settings, but their numbers have shapes {shapes}")
+    flat = _run(key, environment, policies, horizon, seeds, num_settings, progress=progress, workers=workers)
+    step = Step(flat.regret, flat.action, flat.reward, flat.info)
+    regret, action, reward, info = jax.tree.map(lambda x: x.reshape(num_settings, -1, horizon), step)
+    return Trace(regret, action, reward, info, flat.seconds)
+
+
+def _run(
+    key: Key[Array, ""] | Array | int,
+    environment: Environment,
+    policy: Policy,
+    horizon: int,
+    seeds: int | Sequence[int],
+    num_settings: int | None,
+    *,
+    progress: Callable[[int], None] | None,
+    workers: int | None,
+) -> Trace:
+    """Play all seeds, in as many chunks as there are threads; with settings, every setting plays all seeds."""
     checks.count("horizon", horizon)
     indices = _seed_indices(seeds)
     checks.finite("environment", _numbers(environment))
     checks.finite("policy", _numbers(policy))
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
-    policy = with_capacity(policy, horizon)
     if workers is None:
         workers = os.cpu_count() or 1
     checks.count("workers", workers)
-    workers = min(workers, len(indices))
+    policy = with_capacity(policy, horizon)
+    players = np.tile(indices, num_settings or 1)
+    workers = min(workers, len(players))
     # Chunks of one size, so that one compilation serves them all; what the padding plays is dropped.
-    size = -(-len(indices) // workers)
-    padded = np.resize(indices, size * workers)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(padded))
-    players = [_start(environment, policy, keys[i : i + size]) for i in range(0, len(padded), size)]
-    _play(environment, policy, players[0], jnp.asarray(0), jnp.asarray(0))  # compile once, for all threads
+    size = -(-len(players) // workers)
+    padded = np.resize(np.arange(len(players)), size * workers)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(players[padded]))
+    chunks = []
+    for first in range(0, len(padded), size):
+        own = policy
+        if num_settings is not None:
+            setting = padded[first : first + size] // len(indices)
+            own = jax.tree.map(lambda leaf, i=setting: leaf[i] if eqx.is_array(leaf) else leaf, policy)
+        chunks.append((own, _start(environment, own, keys[first : first + size], num_settings is not None)))
+    nothing = jnp.asarray(0)
+    _play(environment, *chunks[0], nothing, nothing, num_settings is not None)  # compile once, for all threads
     lock = threading.Lock()
     started = time.perf_counter()
 
-    def play_chunk(player: Player) -> Step:
+    def play_chunk(chunk: tuple[Policy, Player]) -> Step:
+        own, player = chunk
         segments = []
         for first in range(0, horizon, SEGMENT):
             num_rounds = min(SEGMENT, horizon - first)
-            player, steps = _play(environment, policy, player, jnp.asarray(first), jnp.asarray(num_rounds))
+            player, steps = _play(
+                environment, own, player, jnp.asarray(first), jnp.asarray(num_rounds), num_settings is not None
+            )
             segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
             if progress is not None:
                 with lock:
@@ -128,24 +197,24 @@ def simulate(
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
     if workers == 1:
-        chunks = [play_chunk(player) for player in players]
+        played = [play_chunk(chunk) for chunk in chunks]
     else:
         with ThreadPoolExecutor(workers) as pool:
-            chunks = list(pool.map(play_chunk, players))
-    steps = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(indices)].T, *chunks)
-    return Trace(*steps, seconds=time.perf_counter() - started)
+            played = list(pool.map(play_chunk, chunks))
+    step = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(players)].T, *played)
+    return Trace(step.regret, step.action, step.reward, step.info, time.perf_counter() - started)
 
 
 @eqx.filter_jit
-def _start(environment: Environment, policy: Policy, keys: Key[Array, " seeds"]) -> Player:
-    def start(key: Key[Array, ""]) -> Player:
+def _start(environment: Environment, policy: Policy, keys: Key[Array, " seeds"], own_policies: bool) -> Player:
+    def start(policy: Policy, key: Key[Array, ""]) -> Player:
         world_key, policy_key = jax.random.split(key)
         # Round t uses fold_in(key, t), t >= 0, so the keys for init must not be of that form.
         init_world, world_key = jax.random.split(world_key)
         init_policy, policy_key = jax.random.split(policy_key)
         return Player(world_key, policy_key, environment.init(init_world), policy.init(init_policy))
 
-    return jax.vmap(start)(keys)
+    return eqx.filter_vmap(start, in_axes=(_policy_axis(own_policies), 0))(policy, keys)
 
 
 @eqx.filter_jit
@@ -155,10 +224,11 @@ def _play(
     players: Player,
     first: Int[Array, ""],
     num_rounds: Int[Array, ""],
+    own_policies: bool,
 ) -> tuple[Player, Step]:
     """Rounds first, ..., first + num_rounds - 1 for all players; steps have shape (SEGMENT, seeds)."""
 
-    def play(player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
+    def play(policy: Policy, player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
         arms, means, rewards = environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
         act_key, update_key = jax.random.split(jax.random.fold_in(player.policy_key, t))
         action = policy.act(act_key, player.state, arms)
@@ -167,16 +237,21 @@ def _play(
         regret = jnp.max(means) - means[action]
         return player._replace(state=state), Step(regret, action, rewards[action], info)
 
-    everyone = jax.vmap(play, (0, None))
+    everyone = eqx.filter_vmap(play, in_axes=(_policy_axis(own_policies), 0, None))
 
     def play_round(i: Int[Array, ""], carry: tuple[Player, Step]) -> tuple[Player, Step]:
         players, steps = carry
-        players, step = everyone(players, first + i)
+        players, step = everyone(policy, players, first + i)
         return players, jax.tree.map(lambda rows, row: rows.at[i].set(row), steps, step)
 
-    shapes = jax.eval_shape(everyone, players, first)[1]
+    shapes = eqx.filter_eval_shape(everyone, policy, players, first)[1]
     steps = jax.tree.map(lambda x: jnp.zeros((SEGMENT, *x.shape), x.dtype), shapes)
     return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))
+
+
+def _policy_axis(own_policies: bool) -> Any:
+    """Whether each player has a policy of its own, or all share one."""
+    return eqx.if_array(0) if own_policies else None
 
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
