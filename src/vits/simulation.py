@@ -137,8 +137,8 @@ def simulate_grid(
     if num_settings == 0 or any(shape[:1] != (num_settings,) for shape in shapes):
         raise ValueError(f"policies must have one leading axis of settings, but their numbers have shapes {shapes}")
     flat = _run(key, environment, policies, horizon, seeds, num_settings, progress=progress, workers=workers)
-    step = Step(flat.regret, flat.action, flat.reward, flat.info)
-    regret, action, reward, info = jax.tree.map(lambda x: x.reshape(num_settings, -1, horizon), step)
+    played = (flat.regret, flat.action, flat.reward, flat.info)
+    regret, action, reward, info = jax.tree.map(lambda x: x.reshape(num_settings, -1, horizon), played)
     return Trace(regret, action, reward, info, flat.seconds)
 
 
