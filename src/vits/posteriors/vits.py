@@ -12,6 +12,7 @@ Reference: Clavier, Huix and Durmus, "VITS: Variational inference Thompson sampl
 ICML 2024, algorithms 1 to 3.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -85,13 +86,17 @@ CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]],
 
 
 class InverseRule(NamedTuple):
-    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end."""
+    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end.
+
+    `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it.
+    """
 
     step: Callable[
         [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
         Float[Array, "params params"],
     ]
     finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
+    reach: float = math.inf
 
 
 def exact_curvature(
@@ -175,11 +180,11 @@ exact_inverse = InverseRule(_solved, _as_it_is)
 first_order_inverse = InverseRule(_first_order, _as_it_is)
 """VITS-II: three products a step."""
 
-frozen_inverse = InverseRule(_unmoved, _newton_schulz)
-"""D stays through the round and is repaired once: one product a step, valid while h lmax K is at most about 1.
+frozen_inverse = InverseRule(_unmoved, _newton_schulz, reach=1.0)
+"""D stays through the round and is repaired at its end: one product a step.
 
-On a quadratic potential with curvature a, a round multiplies the deviation log(sqrt(a) B) of a small error by
-2 (1 - h a)^K - 1: -0.26 at h a K = 1, and towards -1, a covariance that swings forever, beyond.
+On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by
+2 (1 - h a)^K - 1. That is -0.26 at h a K = 1 and goes to -1, a covariance that swings forever, beyond: hence `reach`.
 """
 
 
@@ -214,6 +219,8 @@ class VITS(GaussianPosterior):
         plan = self.step_rule(terrain, self.num_steps)
         inflated = self.inflation * largest
         h, h_B = plan.size, self.step_rule(terrain._replace(curvature=inflated), self.num_steps).size
+        longest = self.inverse.reach / (jnp.asarray(plan.num_steps, h.dtype) * inflated)
+        out_of_reach, h_B = h_B > longest, jnp.minimum(h_B, longest)
         # All draws of the round in one call: many small ones would cost more than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys[:-1])
 
@@ -236,7 +243,7 @@ class VITS(GaussianPosterior):
             parameters=new[:3],
             exploded=~(inverse.error <= INVERSE_TOLERANCE),
             step=h,
-            step_capped=plan.capped,
+            step_capped=plan.capped | out_of_reach,
             stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
             refreshed=inverse.refreshed,
