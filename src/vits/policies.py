@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from vits.models import RewardModel
 from vits.posteriors.base import GaussianPosterior, Posterior
+from vits.posteriors.per_arm import PerArm
 from vits.types import Info, Observation, Scalar, State, report
 
 
@@ -69,6 +70,22 @@ class Thompson(PosteriorPolicy):
         """f(theta; phi_a), theta ~ posterior."""
         theta = self.posterior.sample(key, state)
         return jax.vmap(self.model.score, (None, 0))(theta, arms)
+
+
+class ThompsonPerArm(PosteriorPolicy):
+    """Draws every arm's own parameters and plays the arm that is best under its own."""
+
+    model: RewardModel
+    posterior: PerArm
+
+    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
+        """f(theta_a; phi_a), theta_a ~ posterior of arm a."""
+        if arms.shape[0] != self.posterior.num_arms:
+            raise ValueError(
+                f"the arms on offer must be the {self.posterior.num_arms} that have a posterior each, "
+                f"but are {arms.shape[0]}"
+            )
+        return jax.vmap(self.model.score)(self.posterior.sample(key, state), arms)
 
 
 class UCB(PosteriorPolicy):

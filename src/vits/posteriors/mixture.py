@@ -1,0 +1,191 @@
+"""A variational mixture of M linear regressions with normal-inverse-gamma factors.
+
+The model of an arm's rewards, with the noise scale of every component unknown:
+
+    y_i | z_i = k ~ N(x_i' w_k, sigma2_k),   z_i ~ pi,   pi ~ Dirichlet(gamma0),
+    w_k | sigma2_k ~ N(u0_k, sigma2_k V0),   sigma2_k ~ InvGamma(alpha0, beta0)
+
+Mean field, q = prod_i q(z_i) q(pi) prod_k q(w_k, sigma2_k), gives factors of the same forms. A sweep sets the
+responsibilities r_ik = q(z_i = k) from the factors, and then the factors from the responsibilities.
+
+Reference: Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import digamma
+from jaxtyping import Array, Float, Key
+
+from vits.history import Buffer, History
+from vits.posteriors.base import Posterior, guarded
+from vits.potentials import Prior
+from vits.types import Info, Observation, Scalar
+
+
+class Factors(NamedTuple):
+    """Dirichlet(weight) and, for every component, N(mean, sigma2 B B') InvGamma(shape, scale) with B = sqrt_cov.
+
+    In the order of the literature: gamma, u, a square root of V, alpha and beta.
+    """
+
+    weight: Float[Array, " components"]
+    mean: Float[Array, "components params"]
+    sqrt_cov: Float[Array, "components params params"]
+    shape: Float[Array, " components"]
+    scale: Float[Array, " components"]
+
+
+class Statistics(NamedTuple):
+    """Sums over rows weighted by a component's responsibilities, with the residuals e = y - x'u of the sweep before.
+
+    tr R, X'RX, X'Re and e'Re.
+    """
+
+    total: Float[Array, " components"]
+    gram: Float[Array, "components params params"]
+    cross: Float[Array, "components params"]
+    square: Float[Array, " components"]
+
+
+class MixtureState(NamedTuple):
+    """The factors, the means of their priors, and the data seen; one component alone needs none of them."""
+
+    factors: Factors
+    prior_mean: Float[Array, "components params"]
+    history: History | None
+
+
+class Mixture(Posterior):
+    """The variational posterior, `num_steps` sweeps after each observation, warm-started from the round before.
+
+    The components' prior means are drawn `separation` prior standard deviations apart, around the prior mean: from
+    one and the same place the components would never part.
+    """
+
+    prior: Prior
+    prior_weight: Scalar
+    prior_shape: Scalar
+    prior_scale: Scalar
+    separation: Scalar
+    num_components: int
+    num_steps: int
+    buffer: Buffer
+
+    def init(self, key: Key[Array, ""]) -> MixtureState:
+        """The prior."""
+        mean, precision = self.prior
+        sqrt_cov = _inverse_sqrt(precision)
+        eps = jax.random.normal(key, (self.num_components, *mean.shape), mean.dtype)
+        # Centred, so that the mixture's own mean is the prior mean.
+        offsets = (eps - jnp.mean(eps, axis=0, keepdims=True)) @ sqrt_cov.T
+        means = mean[None, :] + self.separation * jnp.sqrt(self.prior_scale / self.prior_shape) * offsets
+        each = jnp.ones(self.num_components)
+        factors = Factors(
+            weight=self.prior_weight * each,
+            mean=means,
+            sqrt_cov=jnp.broadcast_to(sqrt_cov, (self.num_components, *sqrt_cov.shape)),
+            shape=self.prior_shape * each,
+            scale=self.prior_scale * each,
+        )
+        return MixtureState(factors, means, self.buffer.init(mean.shape[0]) if self.num_components > 1 else None)
+
+    def update(self, key: Key[Array, ""], state: MixtureState, observation: Observation) -> tuple[MixtureState, Info]:
+        """Add the observation, then sweep; with one component the posterior is known in closed form."""
+        factors, prior_mean, history = state
+        if history is None:
+            new = state._replace(factors=conjugate_update(factors, observation))
+        else:
+            data = history.append(observation)
+            factors = jax.lax.fori_loop(
+                0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
+            )
+            new = MixtureState(factors, prior_mean, data)
+        return guarded(observation, state, new, parameters=new.factors)
+
+    def sample(self, key: Key[Array, ""], state: MixtureState) -> Float[Array, " params"]:
+        """sum_k E[pi_k] w_k, with sigma2_k ~ InvGamma(alpha_k, beta_k) and w_k ~ N(u_k, sigma2_k V_k)."""
+        weight, mean, sqrt_cov, shape, scale = state.factors
+        noise_key, eps_key = jax.random.split(key)
+        # sigma2 = beta / Gamma(alpha), by logarithms: for small alpha the gamma draw itself underflows.
+        sigma = jnp.exp(0.5 * (jnp.log(scale) - jax.random.loggamma(noise_key, shape)))
+        eps = jax.random.normal(eps_key, mean.shape, mean.dtype)
+        draws = mean + sigma[:, None] * jnp.einsum("kij,kj->ki", sqrt_cov, eps)
+        return (weight / jnp.sum(weight)) @ draws
+
+    def sweep(self, factors: Factors, prior_mean: Float[Array, "components params"], history: History) -> Factors:
+        """One round of mean-field updates: responsibilities, then all factors.
+
+        With a = u0 - u and d = V (X'Re + V0^-1 a) the new mean is u + d, and the textbook
+        beta = beta0 + 1/2 (y'Ry + u0' V0^-1 u0 - u' V^-1 u), which cancels to nothing in single precision, is
+
+            beta = beta0 + 1/2 (e'Re + a' V0^-1 a - d' V^-1 d),
+
+        where d -> 0 as the sweeps converge, and what is subtracted is never more than what stands before it.
+        """
+
+        def term(x: Float[Array, "n d"], y: Float[Array, " n"], present: Float[Array, " n"]) -> Statistics:
+            residuals = y[None, :] - factors.mean @ x.T
+            r = jax.nn.softmax(log_responsibilities(factors, x, residuals), axis=0) * present[None, :]
+            weighted = r[:, :, None] * x[None, :, :]
+            return Statistics(
+                total=jnp.sum(r, axis=1),
+                gram=jnp.einsum("kni,nj->kij", weighted, x),
+                cross=jnp.einsum("kni,kn->ki", weighted, residuals),
+                square=jnp.sum(r * residuals**2, axis=1),
+            )
+
+        total, gram, cross, square = history.sum(term)
+        prior_precision = self.prior.precision
+        away = prior_mean - factors.mean
+        pull = cross + away @ prior_precision
+        precision = gram + prior_precision[None, :, :]
+        sqrt_cov = jax.vmap(_inverse_sqrt)(precision)
+        whitened = jnp.einsum("kji,kj->ki", sqrt_cov, pull)  # d' V^-1 d = pull' V pull = |B' pull|^2
+        before = square + jnp.einsum("ki,ij,kj->k", away, prior_precision, away)
+        return Factors(
+            weight=self.prior_weight + total,
+            mean=factors.mean + jnp.einsum("kij,kj->ki", sqrt_cov, whitened),
+            sqrt_cov=sqrt_cov,
+            shape=self.prior_shape + 0.5 * total,
+            scale=self.prior_scale + 0.5 * jnp.maximum(before - jnp.sum(whitened**2, axis=1), 0.0),
+        )
+
+
+def log_responsibilities(
+    factors: Factors, x: Float[Array, "n d"], residuals: Float[Array, "components n"]
+) -> Float[Array, "components n"]:
+    """log r_ik up to a constant in k: E log pi_k - 1/2 E log sigma2_k - 1/2 E (y_i - x_i' w_k)^2 / sigma2_k."""
+    weight, _, sqrt_cov, shape, scale = factors
+    log_weight = digamma(weight) - digamma(jnp.sum(weight))
+    log_noise = jnp.log(scale) - digamma(shape)
+    spread = jnp.sum(jnp.einsum("nd,kde->kne", x, sqrt_cov) ** 2, axis=2)  # x' V_k x
+    misfit = spread + residuals**2 * (shape / scale)[:, None]
+    return (log_weight - 0.5 * log_noise)[:, None] - 0.5 * misfit
+
+
+def conjugate_update(factors: Factors, observation: Observation) -> Factors:
+    """The exact posterior of one component after one observation more, by Potter's square-root update.
+
+    With v = B'x, s = 1 + |v|^2 and e = y - x'u:
+
+        u <- u + B v e / s,   B <- B - B v v' / (s + sqrt(s)),   alpha <- alpha + 1/2,   beta <- beta + e^2 / (2 s)
+    """
+    weight, mean, sqrt_cov, shape, scale = factors
+    x, B = observation.features, sqrt_cov[0]
+    v = B.T @ x
+    direction, s, e = B @ v, 1.0 + v @ v, observation.reward - mean[0] @ x
+    return Factors(
+        weight=weight + 1.0,
+        mean=mean + (direction * (e / s))[None, :],
+        sqrt_cov=(B - jnp.outer(direction, v / (s + jnp.sqrt(s))))[None, :, :],
+        shape=shape + 0.5,
+        scale=scale + 0.5 * e**2 / s,
+    )
+
+
+def _inverse_sqrt(precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+    """B with B B' = precision^-1."""
+    identity = jnp.eye(precision.shape[0], dtype=precision.dtype)
+    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T

@@ -1,0 +1,216 @@
+"""Histories of many arms in one pool: memory grows with the data, not with arms x horizon.
+
+The pool is cut into pages of a few rows. A page belongs to one arm and names the arm's page before it, so that a sum
+over an arm's rows follows its own pages only, and a sum for every arm at once is one pass over the pages in use.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from vits.history import History, Minibatch, Term, Total
+from vits.types import Observation
+
+PAGE = 32
+"""Rows in a page: an arm that was played once takes up this many."""
+
+CHUNK = 16
+"""Pages that enter a sum over all arms at once."""
+
+
+class PagedHistory(History):
+    """The histories of all arms, or of one: `seen`, `last` and `arm` have an entry for each arm, or are scalars.
+
+    Everything else is the shared pool, with room for `capacity` rows. Page p holds rows p * block, ... of the pool,
+    which are rows start[p], ... of the arm owner[p]; the arm's page before it is previous[p], and for its first page
+    that page itself. A page nobody owns starts beyond every row, so that all its weights are 0.
+    """
+
+    seen: Int[Array, "*arms"]
+    last: Int[Array, "*arms"]
+    arm: Int[Array, "*arms"]
+    owner: Int[Array, " pages"]
+    start: Int[Array, " pages"]
+    previous: Int[Array, " pages"]
+    used: Int[Array, ""]
+    num_arms: int = eqx.field(static=True)
+
+    def of(self, arm: Int[Array, ""]) -> "PagedHistory":
+        """The history of one arm."""
+        return replace(self, seen=self.seen[arm], last=self.last[arm], arm=self.arm[arm])
+
+    def put(self, arm: Int[Array, ""], history: "PagedHistory") -> "PagedHistory":
+        """All histories, after one arm's has changed."""
+        seen, last = self.seen.at[arm].set(history.seen), self.last.at[arm].set(history.last)
+        return replace(history, seen=seen, last=last, arm=self.arm)
+
+    @property
+    def axes(self) -> "PagedHistory":
+        """0 for what each arm has, None for what is shared: the axes of a batch over arms."""
+        shared = jax.tree.map(lambda _: None, self)
+        return eqx.tree_at(lambda h: (h.seen, h.last, h.arm), shared, (0, 0, 0), is_leaf=lambda x: x is None)
+
+    @property
+    def overflowed(self) -> Bool[Array, "*arms"]:
+        """Whether the last observation found no room."""
+        return (self.used > self.owner.shape[0]) | (self.seen > self.capacity)
+
+    def append(self, observation: Observation) -> "PagedHistory":
+        """The history with one observation more, on a new page if the last one is full."""
+        page, is_new = self._next_page()
+        slot = page * self.block + self.seen % self.block
+        index = jnp.where(is_new, page, self.owner.shape[0])  # past the end: not written
+        return replace(
+            self,
+            features=self.features.at[slot].set(observation.features.astype(self.features.dtype), mode="drop"),
+            rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype), mode="drop"),
+            seen=self.seen + 1,
+            last=page,
+            owner=self.owner.at[index].set(self.arm, mode="drop"),
+            start=self.start.at[index].set(self.seen, mode="drop"),
+            previous=self.previous.at[index].set(jnp.where(self.seen == 0, page, self.last), mode="drop"),
+            used=self.used + is_new.astype(self.used.dtype),
+        )
+
+    def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "PagedHistory":
+        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
+
+        What the append wrote to is known to have been empty.
+        """
+        assert isinstance(old, PagedHistory)
+        page, is_new = old._next_page()
+        slot = jnp.where(accepted, self.rewards.shape[0], page * self.block + old.seen % self.block)
+        index = jnp.where(accepted | ~is_new, self.owner.shape[0], page)
+        return replace(
+            self,
+            features=self.features.at[slot].set(0.0, mode="drop"),
+            rewards=self.rewards.at[slot].set(0.0, mode="drop"),
+            seen=jnp.where(accepted, self.seen, old.seen),
+            last=jnp.where(accepted, self.last, old.last),
+            owner=self.owner.at[index].set(0, mode="drop"),
+            start=self.start.at[index].set(self.capacity, mode="drop"),
+            previous=self.previous.at[index].set(0, mode="drop"),
+            used=jnp.where(accepted, self.used, old.used),
+        )
+
+    def sum(self, term: Term[Total]) -> Total:
+        """The sum of a term over the arm's observations, page by page.
+
+        Asked for by every arm in one batch over a shared pool, it becomes one pass over the pages in use.
+        """
+        # The batching rule must see the values that the term has captured, so they are made arguments.
+        converted = eqx.filter_closure_convert(term, *self._rows(jnp.asarray(0)), self.rewards[: self.block])
+        captured, code = eqx.partition(converted, eqx.is_array)
+
+        def term_with(captured: PyTree[Any]) -> Term[Total]:
+            return eqx.combine(captured, code)
+
+        def follow(history: PagedHistory, captured: PyTree[Any]) -> Total:
+            return history._follow(term_with(captured))
+
+        def follow_all(
+            axis_size: int, batched: Any, history: PagedHistory, captured: PyTree[Any]
+        ) -> tuple[Total, PyTree[bool]]:
+            history_axes, captured_axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
+            if not jax.tree.leaves(history_axes):  # one history, many terms
+
+                def terms(*rows: Array) -> Total:
+                    def one(captured: PyTree[Any]) -> Total:
+                        return term_with(captured)(*rows)
+
+                    return jax.vmap(one, (captured_axes,))(captured)
+
+                totals = history.sum(terms)
+            elif history_axes.features is None and axis_size == history.num_arms:  # one pool, all arms
+                totals = history._sum_by_arm(term_with, captured, captured_axes)
+            else:
+                totals = jax.vmap(follow, (history_axes, captured_axes))(history, captured)
+            return totals, jax.tree.map(lambda _: True, totals)
+
+        total: Any = jax.custom_batching.custom_vmap(follow)
+        total.def_vmap(follow_all)
+        return total(self, captured)
+
+    def minibatch(self, key: Key[Array, ""], size: int) -> Minibatch:
+        """`size` of the arm's observations drawn with replacement, standing for all of them."""
+        rows = jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1))
+
+        def look(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            page, pages = carry
+            return self.previous[page], jnp.where(rows // self.block == self.start[page] // self.block, page, pages)
+
+        _, pages = jax.lax.fori_loop(0, self.num_blocks, look, (self.last, jnp.zeros(size, int)))
+        slots = pages * self.block + rows % self.block
+        weight = self.count.astype(self.rewards.dtype) / size
+        return Minibatch(self.features[slots], self.rewards[slots], jnp.full(size, weight), self.count)
+
+    def _follow(self, term: Term[Total]) -> Total:
+        def add(i: Int[Array, ""], carry: tuple[Array, Total]) -> tuple[Array, Total]:
+            page, total = carry
+            filled = self.start[page] + jnp.arange(self.block) < self.count
+            weights = (filled & (i * self.block < self.count)).astype(self.rewards.dtype)
+            return self.previous[page], jax.tree.map(jnp.add, total, term(*self._rows(page), weights))
+
+        zero = _zeros_like(term, *self._rows(self.last), self.rewards[: self.block])
+        return jax.lax.fori_loop(0, self.num_blocks, add, (self.last, zero))[1]
+
+    def _sum_by_arm(
+        self, term_with: Callable[[PyTree[Any]], Term[Total]], captured: PyTree[Any], axes: PyTree[Any]
+    ) -> Total:
+        """The sums for all arms, each of the term with the arm's own captured values."""
+
+        def of_page(page: Int[Array, ""]) -> Total:
+            arm = self.owner[page]
+            own = jax.tree.map(
+                lambda axis, x: x if axis is None else x[arm], axes, captured, is_leaf=lambda axis: axis is None
+            )
+            weights = (self.start[page] + jnp.arange(self.block) < self.count[arm]).astype(self.rewards.dtype)
+            return term_with(own)(*self._rows(page), weights)
+
+        def add(i: Int[Array, ""], totals: Total) -> Total:
+            pages = i * CHUNK + jnp.arange(CHUNK)
+            terms = jax.vmap(of_page)(pages)
+            return jax.tree.map(lambda total, term: total.at[self.owner[pages]].add(term), totals, terms)
+
+        zero = _zeros_like(jax.vmap(of_page), self.arm)
+        return jax.lax.fori_loop(0, -(-self.used // CHUNK), add, zero)
+
+    def _rows(self, page: Int[Array, ""]) -> tuple[Float[Array, "block dim"], Float[Array, " block"]]:
+        start = page * self.block
+        features = jax.lax.dynamic_slice_in_dim(self.features, start, self.block)
+        return features, jax.lax.dynamic_slice_in_dim(self.rewards, start, self.block)
+
+    def _next_page(self) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+        """The page of the arm's next row, and whether it is a new one."""
+        is_new = self.seen % self.block == 0
+        return jnp.where(is_new, self.used, self.last), is_new
+
+
+def paged(history: History, num_arms: int) -> PagedHistory:
+    """Empty histories for so many arms, with room for as many rows in all as `history` has."""
+    block = min(PAGE, history.capacity)
+    pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
+    none = jnp.zeros(num_arms, int)
+    return PagedHistory(
+        features=jnp.zeros((pages * block, history.features.shape[1]), history.features.dtype),
+        rewards=jnp.zeros(pages * block, history.rewards.dtype),
+        capacity=history.capacity,
+        block=block,
+        seen=none,
+        last=none,
+        arm=jnp.arange(num_arms),
+        owner=jnp.zeros(pages, int),
+        start=jnp.full(pages, history.capacity),
+        previous=jnp.zeros(pages, int),
+        used=jnp.zeros((), int),
+        num_arms=num_arms,
+    )
+
+
+def _zeros_like(function: Callable[..., Total], *args: Array) -> Total:
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *args))

@@ -1,0 +1,106 @@
+"""One posterior per arm, for any posterior: the played arm learns, all arms are drawn together.
+
+Arms share nothing but the prior. What a posterior keeps for itself is stacked, arm by arm; the observations of all
+arms go into one pool (`paged.py`).
+"""
+
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+
+from vits import checks
+from vits.history import History, SlidingHistory
+from vits.posteriors.base import Posterior
+from vits.posteriors.paged import paged
+from vits.types import Info, Observation, State
+
+
+@runtime_checkable
+class Walker(Protocol):
+    """A posterior whose draws are the places of a chain: it has to move even when there is nothing to learn."""
+
+    def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """The state after a round without an observation."""
+
+
+class PerArm(Posterior):
+    """`num_arms` independent copies of a posterior.
+
+    An update costs what one copy's update costs: the played arm's state is taken out, updated and put back.
+    """
+
+    posterior: Posterior
+    num_arms: int
+
+    def init(self, key: Key[Array, ""]) -> State:
+        """The prior for every arm: stacked leaves, and histories without a row."""
+        like = jax.eval_shape(self.posterior.init, key)
+        axes = jax.tree.map(lambda node: None if _is_history(node) else 0, like, is_leaf=_is_history)
+        states = jax.vmap(self.posterior.init, out_axes=axes)(jax.random.split(key, self.num_arms))
+        return jax.tree.map(
+            lambda node: paged(node, self.num_arms) if _is_history(node) else node, states, is_leaf=_is_history
+        )
+
+    def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
+        """The played arm learns; where draws come from chains, those of the other arms move on."""
+        self._check_arm(observation.action)
+        arm = jnp.asarray(observation.action)
+        learn_key, move_key = jax.random.split(key)
+        played, info = self.posterior.update(learn_key, _take(state, arm), observation)
+        state = _put(state, arm, played)
+        if not isinstance(self.posterior, Walker):
+            return state, info
+        keys = jax.random.split(move_key, self.num_arms)
+        moved, infos = jax.vmap(self.posterior.advance, (0, _axes(state)), (_axes(state), 0))(keys, state)
+        stays = info.rejected | (jnp.arange(self.num_arms) == arm)
+        return _unless(stays, moved, state), _worst(infos, info, stays)
+
+    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, "arms params"]:
+        """One draw of every arm's parameters."""
+        keys = jax.random.split(key, self.num_arms)
+        return jax.vmap(self.posterior.sample, (0, _axes(state)))(keys, state)
+
+    def _check_arm(self, action: Int[Array, ""] | int) -> None:
+        if not checks.is_traced(action) and not 0 <= int(action) < self.num_arms:
+            raise ValueError(f"the arm played must be one of 0 to {self.num_arms - 1}, but is {int(action)}")
+
+
+def _is_history(node: Any) -> bool:
+    # A sliding window is of bounded size: it is stacked, like everything else that an arm keeps.
+    return isinstance(node, History) and not isinstance(node, SlidingHistory)
+
+
+def _axes(state: State) -> PyTree[int | None]:
+    """What is stacked, and what is shared."""
+    return jax.tree.map(lambda node: node.axes if _is_history(node) else 0, state, is_leaf=_is_history)
+
+
+def _take(state: State, arm: Int[Array, ""]) -> State:
+    """The state of one arm."""
+    return jax.tree.map(lambda node: node.of(arm) if _is_history(node) else node[arm], state, is_leaf=_is_history)
+
+
+def _put(state: State, arm: Int[Array, ""], one: State) -> State:
+    """The state of all arms, after that of one has changed."""
+
+    def put(node: Any, new: Any) -> Any:
+        return node.put(arm, new) if _is_history(node) else node.at[arm].set(new)
+
+    return jax.tree.map(put, state, one, is_leaf=_is_history)
+
+
+def _unless(stays: Bool[Array, " arms"], moved: State, state: State) -> State:
+    """`moved`, but `state` for the arms that stay; nothing moves in a history."""
+
+    def pick(new: Any, old: Any) -> Any:
+        return old if _is_history(new) else jnp.where(stays.reshape(-1, *(1,) * (new.ndim - 1)), old, new)
+
+    return jax.tree.map(pick, moved, state, is_leaf=_is_history)
+
+
+def _worst(infos: Info, info: Info, stays: Bool[Array, " arms"]) -> Info:
+    """What the played arm reports, with the failures of all that moved."""
+    worst = jax.tree.map(lambda all_arms, one: jnp.max(jnp.where(stays, one, all_arms)), infos, info)
+    return worst._replace(is_finite=jnp.all(infos.is_finite | stays) & info.is_finite, step=info.step)
