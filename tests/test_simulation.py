@@ -170,3 +170,25 @@ def test_a_grid_of_settings_gives_each_setting_the_curves_it_has_alone():
 def test_a_grid_needs_one_axis_of_settings():
     with pytest.raises(ValueError, match="one leading axis of settings"):
         simulation.simulate_grid(0, vits.environments.linear(**WORLD), vits.make("lin_ts", MODEL), 10)
+
+
+def test_every_seed_may_have_a_policy_of_its_own():
+    etas = [1.0, 30.0, 100.0]
+    policies = eqx.filter_vmap(lambda eta: vits.make("vits_ii", MODEL, inverse_temperature=eta))(jnp.array(etas))
+    world = vits.environments.linear(zeta=0.3, **WORLD)
+    trace = simulation.simulate_each(0, world, policies, 30, seeds=[4, 0, 2])
+    for row, (seed, eta) in enumerate(zip([4, 0, 2], etas, strict=True)):
+        alone = run("vits_ii", inverse_temperature=eta, seeds=[seed])
+        np.testing.assert_array_equal(trace.action[row], alone.action[0])
+    with pytest.raises(ValueError, match="a policy for each of the 2 seeds, but there are 3"):
+        simulation.simulate_each(0, world, policies, 30, seeds=2)
+
+
+def test_the_worlds_are_those_that_are_played():
+    world = vits.environments.linear(zeta=0.0, dim=4, num_arms=1, pool_size=1)
+    params = simulation.worlds(0, world, seeds=[3, 1])
+    assert params.pool.shape == (2, 1, 4)
+    # One vector, no spread: the mean reward of every round is x' theta*, and noise averages out.
+    trace = vits.simulate(0, world, vits.make("uniform", MODEL), 2000, seeds=[3, 1])
+    expected = np.einsum("sd,sd->s", params.pool[:, 0], params.theta)
+    np.testing.assert_allclose(trace.reward.mean(axis=1), expected, atol=4 / np.sqrt(2000))

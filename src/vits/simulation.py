@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from vits import checks
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
-from vits.policies import Policy, PosteriorPolicy
+from vits.policies import Policy, PosteriorPolicy, Uniform
 from vits.types import Info, Observation, Scalar, State, as_key
 
 SEGMENT = 100
@@ -96,7 +96,7 @@ def simulate(
         >>> trace.regret.shape
         (2, 20)
     """
-    return _run(key, environment, policy, horizon, seeds, num_settings=None, progress=progress, workers=workers)
+    return _run(key, environment, policy, horizon, _seed_indices(seeds), None, progress=progress, workers=workers)
 
 
 def simulate_grid(
@@ -132,14 +132,56 @@ def simulate_grid(
         >>> vits.simulation.simulate_grid(0, world, grid, 20, seeds=5).regret.shape
         (2, 5, 20)
     """
-    shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(policies, eqx.is_array))]
-    num_settings = shapes[0][0] if shapes and shapes[0] else 0
-    if num_settings == 0 or any(shape[:1] != (num_settings,) for shape in shapes):
-        raise ValueError(f"policies must have one leading axis of settings, but their numbers have shapes {shapes}")
-    flat = _run(key, environment, policies, horizon, seeds, num_settings, progress=progress, workers=workers)
+    num_settings, indices = _leading_axis(policies, "settings"), _seed_indices(seeds)
+    settings, players = np.repeat(np.arange(num_settings), len(indices)), np.tile(indices, num_settings)
+    flat = _run(key, environment, policies, horizon, players, settings, progress=progress, workers=workers)
     played = (flat.regret, flat.action, flat.reward, flat.info)
     regret, action, reward, info = jax.tree.map(lambda x: x.reshape(num_settings, -1, horizon), played)
     return Trace(regret, action, reward, info, flat.seconds)
+
+
+def simulate_each(
+    key: Key[Array, ""] | Array | int,
+    environment: Environment,
+    policies: Policy,
+    horizon: int,
+    *,
+    seeds: int | Sequence[int],
+    progress: Callable[[int], None] | None = None,
+    workers: int | None = None,
+) -> Trace:
+    """Play every seed with a policy of its own, as one batch of one compiled program.
+
+    Args:
+        key: a random key, or an integer.
+        environment: the world.
+        policies: one policy whose numbers have a leading axis of seeds, as `eqx.filter_vmap` of a preset makes it.
+        horizon: rounds.
+        seeds: how many, or which ones; as many as there are policies.
+        progress: called with the number of rounds just played (summed over seeds), now and then.
+        workers: threads; all cores by default.
+
+    Returns:
+        The trace, as of `simulate`.
+
+    Example:
+        >>> import equinox as eqx, jax.numpy as jnp, vits
+        >>> model, world = vits.models.linear(3), vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
+        >>> variance = jnp.var(vits.simulation.worlds(0, world, seeds=5).pool, axis=(1, 2))
+        >>> policies = eqx.filter_vmap(lambda v: vits.make("lin_ts", model, prior_precision=1 / v))(variance)
+        >>> vits.simulation.simulate_each(0, world, policies, 20, seeds=5).regret.shape
+        (5, 20)
+    """
+    num_policies, indices = _leading_axis(policies, "seeds"), _seed_indices(seeds)
+    if num_policies != len(indices):
+        raise ValueError(f"there must be a policy for each of the {len(indices)} seeds, but there are {num_policies}")
+    own = np.arange(num_policies)
+    return _run(key, environment, policies, horizon, indices, own, progress=progress, workers=workers)
+
+
+def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
+    """What the environment fixes for each seed, with a leading axis of seeds: the worlds that `simulate` plays in."""
+    return _start(environment, Uniform(), _player_keys(key, _seed_indices(seeds)), False).params
 
 
 def _run(
@@ -147,15 +189,17 @@ def _run(
     environment: Environment,
     policy: Policy,
     horizon: int,
-    seeds: int | Sequence[int],
-    num_settings: int | None,
+    players: Int[np.ndarray, " players"],
+    own_policy: Int[np.ndarray, " players"] | None,
     *,
     progress: Callable[[int], None] | None,
     workers: int | None,
 ) -> Trace:
-    """Play all seeds, in as many chunks as there are threads; with settings, every setting plays all seeds."""
+    """Play all players, given by their seeds, in as many chunks as there are threads.
+
+    They share a policy, or player i has the one at `own_policy[i]` of the leading axis.
+    """
     checks.count("horizon", horizon)
-    indices = _seed_indices(seeds)
     checks.finite("environment", _numbers(environment))
     checks.finite("policy", _numbers(policy))
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
@@ -164,21 +208,21 @@ def _run(
         workers = os.cpu_count() or 1
     checks.count("workers", workers)
     policy = with_capacity(policy, horizon)
-    players = np.tile(indices, num_settings or 1)
     workers = min(workers, len(players))
     # Chunks of one size, so that one compilation serves them all; what the padding plays is dropped.
     size = -(-len(players) // workers)
     padded = np.resize(np.arange(len(players)), size * workers)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(players[padded]))
+    keys = _player_keys(key, players[padded])
+    has_own = own_policy is not None
     chunks = []
     for first in range(0, len(padded), size):
         own = policy
-        if num_settings is not None:
-            setting = padded[first : first + size] // len(indices)
-            own = jax.tree.map(lambda leaf, i=setting: leaf[i] if eqx.is_array(leaf) else leaf, policy)
-        chunks.append((own, _start(environment, own, keys[first : first + size], num_settings is not None)))
+        if own_policy is not None:
+            which = own_policy[padded[first : first + size]]
+            own = jax.tree.map(lambda leaf, i=which: leaf[i] if eqx.is_array(leaf) else leaf, policy)
+        chunks.append((own, _start(environment, own, keys[first : first + size], has_own)))
     nothing = jnp.asarray(0)
-    _play(environment, *chunks[0], nothing, nothing, num_settings is not None)  # compile once, for all threads
+    _play(environment, *chunks[0], nothing, nothing, has_own)  # compile once, for all threads
     lock = threading.Lock()
     started = time.perf_counter()
 
@@ -187,9 +231,7 @@ def _run(
         segments = []
         for first in range(0, horizon, SEGMENT):
             num_rounds = min(SEGMENT, horizon - first)
-            player, steps = _play(
-                environment, own, player, jnp.asarray(first), jnp.asarray(num_rounds), num_settings is not None
-            )
+            player, steps = _play(environment, own, player, jnp.asarray(first), jnp.asarray(num_rounds), has_own)
             segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
             if progress is not None:
                 with lock:
@@ -252,6 +294,19 @@ def _play(
 def _policy_axis(own_policies: bool) -> Any:
     """Whether each player has a policy of its own, or all share one."""
     return eqx.if_array(0) if own_policies else None
+
+
+def _leading_axis(policies: Policy, name: str) -> int:
+    """The length of the axis that every number of a batch of policies begins with."""
+    shapes = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(policies, eqx.is_array))]
+    length = shapes[0][0] if shapes and shapes[0] else 0
+    if length == 0 or any(shape[:1] != (length,) for shape in shapes):
+        raise ValueError(f"policies must have one leading axis of {name}, but their numbers have shapes {shapes}")
+    return int(length)
+
+
+def _player_keys(key: Key[Array, ""] | Array | int, players: Int[np.ndarray, " players"]) -> Key[Array, " players"]:
+    return jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(players))
 
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
