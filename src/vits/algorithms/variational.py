@@ -25,6 +25,11 @@ def vits_i(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
+    curvature: str | potentials.CurvatureForm = "exact",
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
 ) -> policies.Thompson:
     """VITS-I: Thompson sampling from a Gaussian variational posterior, with exact inverses.
 
@@ -38,6 +43,14 @@ def vits_i(
         num_steps: steps a round; a cap under `steps.theory`.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
+            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -53,6 +66,11 @@ def vits_i(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+        hessian=curvature,
         step_rule=steps.resolve(step_rule, step_size),
         num_steps=num_steps,
         draws=_pair_or_single(draws),
@@ -71,6 +89,11 @@ def vits_ii(
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
     inverse: str = "first_order",
+    curvature: str | potentials.CurvatureForm = "exact",
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
 ) -> policies.Thompson:
     """VITS-II: VITS-I with the inverse C = B^-1 followed to first order.
 
@@ -87,6 +110,14 @@ def vits_ii(
         inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, at a
             third of the cost. It holds while B goes no further than 1 / lmax in a round; longer steps of B, but not
             those of mu, are shortened to that, which `info.step_capped` reports.
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
+            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -102,6 +133,11 @@ def vits_ii(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+        hessian=curvature,
         step_rule=steps.resolve(step_rule, step_size),
         num_steps=num_steps,
         draws=_pair_or_single(draws),
@@ -121,6 +157,10 @@ def vits_ii_hf(
     step_rule: str | steps.StepRule = "safe",
     draws: str = "orthogonal",
     inverse: str = "first_order",
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
 ) -> policies.Thompson:
     """VITS-II Hessian-free: the curvature comes from gradients by Stein's identity.
 
@@ -140,6 +180,12 @@ def vits_ii_hf(
         inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, at a
             third of the cost. It holds while B goes no further than 1 / lmax in a round; longer steps of B, but not
             those of mu, are shortened to that, which `info.step_capped` reports.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
+            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -164,6 +210,12 @@ def vits_ii_hf(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+        # Only for the size of the steps.
+        hessian="gauss_newton" if isinstance(model, models.OutputModel) else "exact",
         step_rule=steps.resolve(step_rule, step_size),
         num_steps=num_steps,
         draws=scheme,
@@ -178,11 +230,25 @@ def _vits(
     *,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
+    prior: tuple[Any, Any] | None,
+    window: int | None,
+    minibatch: int | None,
+    capacity: int | None,
+    hessian: str | potentials.CurvatureForm,
     num_steps: int,
     **parts: Any,
 ) -> policies.Thompson:
     checks.count("num_steps", num_steps)
-    potential = potentials.potential(model, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
+    potential = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        curvature=hessian,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
     return policies.Thompson(model, vits.VITS(potential=potential, num_steps=num_steps, **parts))
 
 

@@ -20,6 +20,7 @@ from vits.types import Scalar
 
 __all__ = [
     "AutodiffPotential",
+    "CurvatureForm",
     "Data",
     "Expectations",
     "GlmPotential",
