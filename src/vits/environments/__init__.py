@@ -2,6 +2,7 @@
 
 from vits.environments.base import Environment
 from vits.environments.fixed_arms import fixed_linear, fixed_logistic
+from vits.environments.movielens import movielens
 from vits.environments.pool import linear, quadratic
 
-__all__ = ["Environment", "fixed_linear", "fixed_logistic", "linear", "quadratic"]
+__all__ = ["Environment", "fixed_linear", "fixed_logistic", "linear", "movielens", "quadratic"]

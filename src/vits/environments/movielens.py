@@ -1,0 +1,124 @@
+"""Recommending movies: users and movies of MovieLens-1M, each known by a vector of a low-rank factorisation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks, registry
+from vits.data import movielens as data
+from vits.environments.base import Environment
+from vits.environments.fixed_arms import bernoulli
+from vits.factorise import Factors
+from vits.types import Round
+
+Scale = Callable[[Float[Array, " arms"]], Float[Array, " arms"]]
+
+
+class MovieLensParams(NamedTuple):
+    """The movies that one seed drew: arm a pays with probability sigmoid(x' movies[a])."""
+
+    movies: Float[Array, "arms dim"]
+
+
+class MovieLens(Environment):
+    """Each round one user, whose vector x is every arm's features; movie a pays Ber(sigmoid(x' theta_a)).
+
+    All users and movies are fields, so that a batch of seeds shares them; a seed keeps the movies it drew.
+    `scale` makes the expected rewards that regret is measured by from the logits x' theta_a.
+    """
+
+    users: Float[Array, "users dim"]
+    movies: Float[Array, "movies dim"]
+    scale: Scale
+    num_arms: int
+    dim: int
+
+    def init(self, key: Key[Array, ""]) -> MovieLensParams:
+        """`num_arms` movies without replacement."""
+        return MovieLensParams(jax.random.choice(key, self.movies, (self.num_arms,), replace=False))
+
+    def draw(self, key: Key[Array, ""], params: MovieLensParams, t: Int[Array, ""]) -> Round:
+        """x = a uniformly drawn user;  r_a ~ Ber(sigmoid(x' theta_a))."""
+        user_key, reward_key = jax.random.split(key)
+        x = self.users[jax.random.randint(user_key, (), 0, self.users.shape[0])]
+        logits = params.movies @ x
+        rewards = bernoulli(reward_key, jax.nn.sigmoid(logits))
+        return Round(jnp.broadcast_to(x, (self.num_arms, self.dim)), self.scale(logits), rewards)
+
+
+class MoviePrior(NamedTuple):
+    """What is known of a movie before anybody saw it: N(mean, diag(variance))."""
+
+    mean: Float[Array, " dim"]
+    variance: Float[Array, " dim"]
+
+
+def movie_prior(params: MovieLensParams) -> MoviePrior:
+    """Mean and variance, coordinate by coordinate, of the movies drawn."""
+    return MoviePrior(jnp.mean(params.movies, axis=0), jnp.var(params.movies, axis=0))
+
+
+def movielens(
+    folder: str | Path | None = None,
+    num_arms: int = 100,
+    *,
+    scale: str = "probability",
+    dim: int = 5,
+    ridge: float = 1.0,
+    num_sweeps: int = 50,
+    seed: int = 0,
+    edition: data.Edition = data.ML_1M,
+) -> MovieLens:
+    """Recommending one of `num_arms` movies to a user: r_a ~ Ber(sigmoid(x' theta_a)).
+
+    Users x and movies theta come from a factorisation of the ratings minus 3, which takes some ten seconds once and is
+    then kept in the user's cache folder.
+
+    Args:
+        folder: the folder with `ratings.dat`, or the official `ml-1m.zip`; by default the environment variable
+            VITS_DATA, or where `vits data movielens` puts it.
+        num_arms: movies that each seed draws among those that were rated.
+        scale: what regret is measured in: "probability" of a reward, or its "logit" x' theta_a. The rounds are the same.
+        dim: length of the vectors.
+        ridge: penalty of the factorisation.
+        num_sweeps: sweeps of the factorisation.
+        seed: of the factorisation's start.
+        edition: what a complete copy of the data looks like.
+
+    Returns:
+        An environment; every arm has parameters of its own, so policies want `per_arm=num_arms`.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.movielens("nowhere")
+        Traceback (most recent call last):
+        ValueError: nowhere holds no MovieLens-1M, ...
+
+    Reference:
+        Harper and Konstan, "The MovieLens datasets: history and context", ACM TiiS 5(4), 2015.
+    """
+    checks.count("num_arms", num_arms, least=2)
+    if scale not in SCALES:
+        raise registry.unknown("scale", scale, SCALES)
+    factors = data.load_factors(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
+    return from_factors(factors, num_arms, SCALES[scale])
+
+
+def from_factors(factors: Factors, num_arms: int, scale: Scale = jax.nn.sigmoid) -> MovieLens:
+    """The environment of given user and movie vectors."""
+    num_movies, dim = factors.columns.shape
+    if num_arms > num_movies:
+        raise ValueError(f"num_arms must be at most {num_movies}, the number of rated movies, but is {num_arms}")
+    users, movies = jnp.asarray(factors.rows, float), jnp.asarray(factors.columns, float)
+    return MovieLens(users=users, movies=movies, scale=scale, num_arms=num_arms, dim=dim)
+
+
+def _identity(logits: Float[Array, " arms"]) -> Float[Array, " arms"]:
+    return logits
+
+
+SCALES: dict[str, Scale] = {"probability": jax.nn.sigmoid, "logit": _identity}
