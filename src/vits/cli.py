@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from typer.exceptions import TyperException
 
-from vits import registry
+from vits import registry, tables
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -123,29 +123,16 @@ def _print_pictures(paths: list[Path]) -> None:
 
 
 def _print_table(summary: dict[str, Any]) -> None:
-    rows = summary["rows"]
-    title = f"{summary['settings']['title']} ({summary['preset']}): cumulative regret after {rows[0]['horizon']} rounds"
-    table = Table(title=title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
-    for name in ("environment", "algorithm"):
-        table.add_column(name, no_wrap=True)
-    for name in ("mean ± s.e.", "median", "seeds", "failed", "rounds/s"):
-        table.add_column(name, justify="right", no_wrap=True)
-    environment = None
-    for line in rows:
-        is_new = line["environment"] != environment
-        if is_new and environment is not None:
+    content = tables.table(summary)
+    table = Table(title=content.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    for i, name in enumerate(content.columns):
+        table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")
+    group = None
+    for first, *others in content.rows:
+        if first != group and group is not None:
             table.add_section()
-        environment = line["environment"]
-        mean, error, median = line["regret_mean"], line["regret_stderr"], line["regret_median"]
-        table.add_row(
-            environment if is_new else "",
-            line["algorithm"],
-            "none finished" if mean is None else f"{mean:.1f}" + ("" if error is None else f" ± {error:.1f}"),
-            "" if median is None else f"{median:.1f}",
-            str(line["seeds"]),
-            str(line["failed_seeds"]),
-            f"{line['rounds_per_second']:,.0f}",
-        )
+        table.add_row("" if first == group else first, *others)
+        group = first
     out.print(table)
 
 

@@ -43,6 +43,7 @@ EXPERIMENTS = {
     entry.name: entry
     for entry in (
         Entry("linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"),
+        Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
     )
 }
 

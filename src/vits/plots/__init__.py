@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from vits.plots import gaussian_target
 from vits.plots.curves import regret
 from vits.results import Results
 
 __all__ = ["draw", "regret"]
 
-FIGURES: dict[str, tuple[Callable[[Results], Path], ...]] = {}
+FIGURES: dict[str, tuple[Callable[[Results], Path], ...]] = {
+    "kl": (gaussian_target.steps,),
+}
 """The figures of each experiment; one that is not named here has its regret drawn."""
 
 

@@ -1,0 +1,82 @@
+"""Tables, made from what is stored: text in rows and columns, for whoever prints them."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Row = dict[str, Any]
+
+
+class Table(NamedTuple):
+    """A title, the names of the columns and the rows; the first `texts` columns are words, the rest numbers.
+
+    Rows that have the same first column belong together.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    texts: int = 2
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """The table of a run: regret, unless the experiment is about something else."""
+    return TABLES.get(summary["experiment"], regret)(summary)
+
+
+def regret(summary: dict[str, Any]) -> Table:
+    """Cumulative regret at the end."""
+    rows = summary["rows"]
+    return Table(
+        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds"),
+        ("environment", "algorithm", "mean ± s.e.", "median", "seeds", "failed", "rounds/s"),
+        [
+            (
+                row["environment"],
+                row["algorithm"],
+                _mean(row["regret_mean"], row["regret_stderr"]),
+                "" if row["regret_median"] is None else f"{row['regret_median']:.1f}",
+                str(row["seeds"]),
+                str(row["failed_seeds"]),
+                f"{row['rounds_per_second']:,.0f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+def steps(summary: dict[str, Any]) -> Table:
+    """Median steps to the target, one column per condition number."""
+    rows = summary["rows"]
+    by_setting = {(row["step_size"], row["algorithm"], row["condition_number"]): row for row in rows}
+    kappas = list(dict.fromkeys(row["condition_number"] for row in rows))
+    lines = dict.fromkeys((row["step_size"], row["algorithm"]) for row in rows)
+    return Table(
+        _title(summary, f"median steps until KL ≤ {summary['settings']['epsilon']:g}, by condition number"),
+        ("step", "algorithm", *(f"{kappa:g}" for kappa in kappas)),
+        [
+            (f"{step_size:g}", name, *(_steps(by_setting[step_size, name, kappa]) for kappa in kappas))
+            for step_size, name in lines
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps}
+"""The tables of experiments that are not about regret."""
+
+
+def _title(summary: dict[str, Any], what: str) -> str:
+    return f"{summary['settings']['title']} ({summary['preset']}): {what}"
+
+
+def _mean(mean: float | None, error: float | None) -> str:
+    if mean is None:
+        return "none finished"
+    return f"{mean:.1f}" if error is None else f"{mean:.1f} ± {error:.1f}"
+
+
+def _steps(row: Row) -> str:
+    if row["below_floor"]:
+        return f"floor {row['floor']:.2g}"
+    if row["steps_median"] is not None:
+        return f"{row['steps_median']:,.0f}"
+    return "diverged" if row["diverged"] > row["not_reached"] else f"> {row['horizon']:,}"
