@@ -20,32 +20,32 @@ class Entry(NamedTuple):
 
 _VITS = "Clavier, Huix and Durmus, VITS (ICML 2024)"
 
-ALGORITHMS = {
-    entry.name: entry
-    for entry in (
-        Entry("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "posteriors/vits.py"),
-        Entry("vits_ii", "the same with a first-order inverse", _VITS, "posteriors/vits.py"),
-        Entry("vits_ii_hf", "the same without Hessians", _VITS, "posteriors/vits.py"),
-        Entry("vits_ng", "the same by natural gradients", "Khan and Rue (JMLR 2023)", "posteriors/natural.py"),
-        Entry("lin_ts", "exact Gaussian posterior", "Agrawal and Goyal (ICML 2013)", "posteriors/exact.py"),
-        Entry("lin_ucb", "optimism with the exact posterior", "Li et al. (WWW 2010)", "policies.py"),
-        Entry("lmc_ts", "a Langevin chain", "Xu et al. (ICML 2022)", "posteriors/langevin.py"),
-        Entry("fg_ts", "a bonus for optimistic parameters", "Zhang (SIMODS 2022)", "potentials/feel_good.py"),
-        Entry("vts", "mixture posteriors, one per arm", "Urteaga and Wiggins (AISTATS 2018)", "posteriors/mixture.py"),
-        Entry("laplace_ts", "Gaussian at the mode", "Chapelle and Li (NeurIPS 2011)", "posteriors/laplace.py"),
-        Entry("ensemble_ts", "one of many fits", "Lu and Van Roy (NeurIPS 2017)", "posteriors/ensemble.py"),
-        Entry("greedy", "plays the posterior mean", "", "policies.py"),
-        Entry("uniform", "plays any arm", "", "policies.py"),
-    )
-}
+_ALGORITHMS = (
+    Entry("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "posteriors/vits.py"),
+    Entry("vits_ii", "the same with a first-order inverse", _VITS, "posteriors/vits.py"),
+    Entry("vits_ii_hf", "the same without Hessians", _VITS, "posteriors/vits.py"),
+    Entry("vits_ng", "the same by natural gradients", "Khan and Rue (JMLR 2023)", "posteriors/natural.py"),
+    Entry("lin_ts", "exact Gaussian posterior", "Agrawal and Goyal (ICML 2013)", "posteriors/exact.py"),
+    Entry("lin_ucb", "optimism with the exact posterior", "Li et al. (WWW 2010)", "policies.py"),
+    Entry("lmc_ts", "a Langevin chain", "Xu et al. (ICML 2022)", "posteriors/langevin.py"),
+    Entry("fg_ts", "a bonus for optimistic parameters", "Zhang (SIMODS 2022)", "potentials/feel_good.py"),
+    Entry("vts", "mixture posteriors, one per arm", "Urteaga and Wiggins (AISTATS 2018)", "posteriors/mixture.py"),
+    Entry("laplace_ts", "Gaussian at the mode", "Chapelle and Li (NeurIPS 2011)", "posteriors/laplace.py"),
+    Entry("ensemble_ts", "one of many fits", "Lu and Van Roy (NeurIPS 2017)", "posteriors/ensemble.py"),
+    Entry("greedy", "plays the posterior mean", "", "policies.py"),
+    Entry("uniform", "plays any arm", "", "policies.py"),
+)
 
-EXPERIMENTS = {
-    entry.name: entry
-    for entry in (
-        Entry("linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"),
-        Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
-    )
-}
+_EXPERIMENTS = (
+    Entry("linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"),
+    Entry("quadratic", "quadratic bandit with neural networks", "figure 2", "experiments/quadratic.py"),
+    Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
+    Entry("fixed-linear", "ten fixed arms, linear rewards", "appendix", "experiments/fixed_linear.py"),
+    Entry("fixed-logistic", "ten fixed arms, logistic rewards", "appendix", "experiments/fixed_logistic.py"),
+)
+
+ALGORITHMS = {entry.name: entry for entry in _ALGORITHMS}
+EXPERIMENTS = {entry.name: entry for entry in _EXPERIMENTS}
 
 PRESETS = ("quick", "paper")
 
