@@ -166,6 +166,14 @@ def test_sums_over_a_minibatch_are_unbiased():
     np.testing.assert_allclose(jnp.sum(batches.weights, axis=1), 50.0)
 
 
+def test_a_minibatch_of_few_observations_is_all_of_them():
+    batch = filled(5, capacity=64).minibatch(jax.random.key(0), 8)
+    for name, value in plain_moments(slice(0, 5)).items():
+        np.testing.assert_allclose(moments(batch)[name], value, rtol=1e-5)
+    assert float(batch.inflation) == 1.0
+    assert float(filled(16, capacity=64).minibatch(jax.random.key(0), 8).inflation) == 3.0
+
+
 def test_capacity_is_filled_in_where_nobody_said():
     tree = {"free": buffer(), "fixed": buffer(capacity=10), "window": buffer(window=5), "number": jnp.ones(2)}
     found = with_capacity(tree, 1000)

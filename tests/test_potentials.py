@@ -213,7 +213,7 @@ def test_a_bounded_curvature_is_bounded_everywhere(name, options):
         largest = np.max(np.linalg.eigvalsh(hessians_at(U, seen, thetas)))
         bound = float(bound_at(U, seen, thetas[1]))
         assert largest <= bound * (1 + 1e-9)
-        if name == "linear":
+        if name == "linear" and "minibatch" not in options:
             assert bound <= 3.0 ** (1 / 16) * largest * (1 + 1e-9)
 
 

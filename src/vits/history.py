@@ -58,6 +58,11 @@ class History(Undoable):
         """How many blocks a sum runs over; within a batch, as many as the fullest history needs."""
         return _batch_max(-(-self.count // self.block))
 
+    @property
+    def inflation(self) -> Scalar:
+        """How much shorter than on all the data steps have to be: not at all."""
+        return jnp.ones(())
+
     def append(self, observation: Observation) -> "History":
         """The history with one observation more."""
         slot = self._next_slot()
@@ -97,10 +102,12 @@ class History(Undoable):
         return jax.lax.fori_loop(0, self.num_blocks, add, zero)
 
     def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
-        """`size` observations drawn with replacement, standing for all of them."""
-        rows = jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1))
-        weight = self.count.astype(self.rewards.dtype) / size
-        return Minibatch(self.features[rows], self.rewards[rows], jnp.full(size, weight), self.count)
+        """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""
+        everything, positions = self.count <= size, jnp.arange(size)
+        rows = jnp.where(everything, positions, jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1)))
+        rows = jnp.minimum(rows, self.capacity)
+        weights = jnp.where(everything, (positions < self.count).astype(self.rewards.dtype), self.count / size)
+        return Minibatch(self.features[rows], self.rewards[rows], weights, self.count)
 
     def _next_slot(self) -> Int[Array, ""]:
         return jnp.minimum(self.seen, self.capacity)
@@ -140,12 +147,23 @@ class SlidingHistory(History):
 
 
 class Minibatch(eqx.Module):
-    """A random sample of a history whose sums are unbiased: each of its m rows weighs count / m."""
+    """A random sample of a history whose sums are unbiased: each of its m rows weighs count / m, on average."""
 
     features: Float[Array, "rows dim"]
     rewards: Float[Array, " rows"]
     weights: Float[Array, " rows"]
     count: Int[Array, ""]
+
+    @property
+    def inflation(self) -> Scalar:
+        """How much shorter than on all the data steps have to be: 1 + count / m once the sample is not all.
+
+        The noise of a gradient has count / m times the variance that one observation each would bring, so steps
+        that much shorter jitter no more than those of a single draw. The 1 makes room for the spectra of other
+        samples, which differ most when the sample is nearly all.
+        """
+        size = self.rewards.shape[0]
+        return jnp.where(self.count > size, 1.0 + self.count / size, 1.0)
 
     def sum(self, term: Term[Total]) -> Total:
         """An unbiased estimate of the sum of a term over all observations."""

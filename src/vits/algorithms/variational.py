@@ -48,8 +48,8 @@ def vits_i(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
-            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
@@ -115,8 +115,8 @@ def vits_ii(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
-            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
@@ -183,8 +183,8 @@ def vits_ii_hf(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn anew, instead of all. They move the mean by about
-            sqrt(t / minibatch) posterior deviations in the stiffest directions, less so with few and short steps.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:

@@ -211,9 +211,9 @@ class VITS(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
         """Add the observation, then take K steps."""
-        keys = jax.random.split(key, self.num_steps + 1)
+        keys, batch_keys = jnp.split(jax.random.split(key, 2 * self.num_steps), 2)
         data = self.potential.observe(state.data, observation)
-        seen = self.potential.minibatch(keys[-1], data)
+        seen = self.potential.minibatch(batch_keys[0], data)
         largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
         terrain = Terrain(self.potential, seen, state.mean, largest)
         plan = self.step_rule(terrain, self.num_steps)
@@ -222,20 +222,21 @@ class VITS(GaussianPosterior):
         longest = self.inverse.reach / (jnp.asarray(plan.num_steps, h.dtype) * inflated)
         out_of_reach, h_B = h_B > longest, jnp.minimum(h_B, longest)
         # All draws of the round in one call: many small ones would cost more than the steps.
-        eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys[:-1])
+        eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
 
         def step(k: Array, state: VITSState) -> VITSState:
             mu, B, D, data = state
-            draw = self._draw(eps[k], state)
-            A = self.curvature(self.potential, data, draw, D)
+            seen = self.potential.minibatch(batch_keys[k], data)
+            draw = self._draw(eps[k], state._replace(data=seen))
+            A = self.curvature(self.potential, seen, draw, D)
             mu = mu - h * jnp.mean(draw.grads, axis=0)
             new_B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
             return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h_B), data)
 
-        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=seen))
+        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=data))
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
         inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
-        new = new._replace(sqrt_precision=inverse.inverse_transpose, data=data)
+        new = new._replace(sqrt_precision=inverse.inverse_transpose)
         return guarded(
             observation,
             state,

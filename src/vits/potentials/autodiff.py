@@ -127,7 +127,8 @@ class AutodiffPotential(Potential):
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
         Given B, the Hessian is the largest, in Frobenius norm, of those at theta and theta +- B s, where s is a
-        vector of signs: two points as far from theta as draws from N(theta, B B') are.
+        vector of signs: two points as far from theta as draws from N(theta, B B') are. On a minibatch it is larger by
+        the factor that keeps the noise of the sample down.
         """
         steepest = self.hessian(data, theta)
         if sqrt_cov is not None:
@@ -135,7 +136,7 @@ class AutodiffPotential(Potential):
             for point in (theta + sqrt_cov @ signs, theta - sqrt_cov @ signs):
                 hessian = self.hessian(data, point)
                 steepest = jnp.where(jnp.linalg.norm(hessian) > jnp.linalg.norm(steepest), hessian, steepest)
-        return MARGIN * linalg.largest_eigenvalue_bound(steepest)
+        return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(steepest)
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:

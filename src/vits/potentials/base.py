@@ -32,8 +32,8 @@ class Expectations(NamedTuple):
 class Potential(eqx.Module):
     """A sum of losses over the data seen, plus the prior.
 
-    In a round a posterior calls `observe`, then `minibatch` once, and works on what that returns; it keeps what
-    `observe` returned.
+    In a round a posterior calls `observe`, then `minibatch`, once or for each step, and works on what that returns;
+    it keeps what `observe` returned.
     """
 
     inverse_temperature: eqx.AbstractVar[Scalar]
@@ -86,7 +86,7 @@ class Potential(eqx.Module):
         return self.prior.mean
 
     def minibatch(self, key: Key[Array, ""], data: Data) -> Data:
-        """The data as one round looks at them: all of them, or a random sample that stands for all."""
+        """The data as a step looks at them: all of them, or a random sample that stands for all."""
         return data
 
 

@@ -97,7 +97,8 @@ class GlmPotential(Potential):
     ) -> Scalar:
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
 
-        Near means within 1, and `REACH` standard deviations more if B is given.
+        Near means within 1, and `REACH` standard deviations more if B is given. On a minibatch it is larger by the
+        factor that keeps the noise of the sample down.
         """
         if data.bound is not None:
             return linalg.largest_eigenvalue_bound(data.bound)
@@ -112,7 +113,7 @@ class GlmPotential(Potential):
             return _gram(phi, weight * jnp.max(jnp.stack(nearby), axis=0))
 
         bound = self.inverse_temperature * data.history.sum(term) + self.prior.precision
-        return linalg.largest_eigenvalue_bound(bound)
+        return data.history.inflation * linalg.largest_eigenvalue_bound(bound)
 
     def _prior_grad(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         return self.prior.precision @ (theta - self.prior.mean)
