@@ -37,8 +37,8 @@ def lmc_ts(
         step_rule: "safe", "constant", "per_observation" (h / (eta t); the authors' h / t with noise sqrt(2 h / (eta t))
             on U / eta), or a rule from `vits.steps`.
         preconditioner: "none"; or "design", which steps along (P0 + eta L sum phi phi')^-1 with L the largest second
-            derivative of the loss, and needs a handful of steps whatever the condition number; for linear and
-            logistic models.
+            derivative of the loss, and needs a handful of steps whatever the condition number. It is for linear and
+            logistic models, and for the rules "safe" and "constant": a step of 1 is the length of a Newton step.
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         window: only the last so many observations count.
         minibatch: a round looks at so many observations, drawn at random, instead of all.
@@ -64,16 +64,15 @@ def lmc_ts(
         minibatch=minibatch,
         capacity=capacity,
     )
-    if preconditioner == "none":
-        metric: langevin.Preconditioner = langevin.Identity()
-    elif preconditioner == "design":
-        if window is not None or minibatch is not None:
-            raise ValueError(f"preconditioner must be 'none' with a window or a minibatch, but is {preconditioner!r}")
-        metric = langevin.design(model, potential)
-    else:
-        raise registry.unknown("preconditioner", preconditioner, ("none", "design"))
     rule = steps.resolve(step_rule, step_size)
-    return policies.Thompson(model, langevin.Langevin(potential, rule, metric, num_steps))
+    if preconditioner == "none":
+        return policies.Thompson(model, langevin.Langevin(potential, rule, num_steps))
+    if preconditioner != "design":
+        raise registry.unknown("preconditioner", preconditioner, ("none", "design"))
+    if window is not None or minibatch is not None:
+        raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
+    design = langevin.design_matrix(model, potential)
+    return policies.Thompson(model, langevin.Langevin(potential, rule, num_steps, design))
 
 
 def fg_ts(
@@ -137,7 +136,7 @@ def fg_ts(
     potential = feel_good_potential(base, model, weight=weight, cap=cap, smoothing=smoothing, num_arms=num_arms, **data)
     rule = steps.resolve(step_rule, step_size)
     if sampler == "langevin":
-        posterior: Posterior = langevin.Langevin(potential, rule, langevin.Identity(), num_steps)
+        posterior: Posterior = langevin.Langevin(potential, rule, num_steps)
     elif sampler == "vits":
         posterior = vits.VITS(
             potential=potential,

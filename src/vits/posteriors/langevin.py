@@ -10,10 +10,8 @@ Reference: Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte 
 ICML 2022.
 """
 
-import abc
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -27,7 +25,7 @@ from vits.types import Info, Observation, Scalar, all_finite, report
 
 
 class LangevinState(NamedTuple):
-    """Where the chain stands, which is the draw to be played, what the preconditioner keeps, and the data seen."""
+    """Where the chain stands, which is the draw to be played; the preconditioner, if there is one; the data seen."""
 
     theta: Float[Array, " params"]
     design: ExactState | None
@@ -63,72 +61,18 @@ class Whitened(NamedTuple):
         return xi @ self.sqrt.T
 
 
-class Preconditioner(eqx.Module):
-    """Where M comes from."""
+def design_matrix(model: RewardModel, potential: Potential) -> Exact:
+    """The preconditioner M = (P0 + eta L sum phi phi')^-1, where L bounds the loss' second derivative in phi' theta.
 
-    @abc.abstractmethod
-    def init(self, key: Key[Array, ""]) -> ExactState | None:
-        """What it keeps, before any observation."""
-
-    @abc.abstractmethod
-    def observe(self, key: Key[Array, ""], kept: ExactState | None, observation: Observation) -> ExactState | None:
-        """What it keeps, with one observation more."""
-
-    @abc.abstractmethod
-    def metric(
-        self, kept: ExactState | None, potential: Potential, data: Data, theta: Float[Array, " params"]
-    ) -> Flat | Whitened:
-        """M for one round."""
-
-
-class Identity(Preconditioner):
-    """M = I: the softest direction takes about lmax / lmin steps to forget where it was."""
-
-    def init(self, key: Key[Array, ""]) -> None:
-        """Nothing to keep."""
-
-    def observe(self, key: Key[Array, ""], kept: ExactState | None, observation: Observation) -> None:
-        """Nothing to keep."""
-
-    def metric(self, kept: ExactState | None, potential: Potential, data: Data, theta: Float[Array, " params"]) -> Flat:
-        """I."""
-        return Flat(potential.largest_curvature(data, theta))
-
-
-class Design(Preconditioner):
-    """M = (P0 + eta L sum phi phi')^-1, where L bounds the second derivative of the loss in phi' theta.
-
-    M^-1 bounds the Hessian wherever the chain goes, so that h < 1 is stable, and all directions forget at the same
-    rate, as fast as the softest one if the losses are as curved as L. (The Hessian at theta itself is no bound: where
-    a likelihood is saturated it sends the chain far off.) M is the covariance of a linear model with inverse
-    temperature eta L, which keeps a square root of it in O(d^2) operations a round.
+    M^-1 bounds the Hessian wherever the chain goes, so that every h < 1 is stable, and where losses are as curved as
+    L all directions forget at the same rate. (The Hessian at theta is no such bound: where a likelihood is saturated it
+    sends the chain far off.) M is the posterior covariance of a linear model with inverse temperature eta L, which
+    keeps a square root of it at O(d^2) operations a round.
     """
-
-    surrogate: Exact
-
-    def init(self, key: Key[Array, ""]) -> ExactState:
-        """The prior."""
-        return self.surrogate.init(key)
-
-    def observe(self, key: Key[Array, ""], kept: ExactState | None, observation: Observation) -> ExactState:
-        """phi phi' more."""
-        assert kept is not None
-        return self.surrogate.update(key, kept, observation)[0]
-
-    def metric(
-        self, kept: ExactState | None, potential: Potential, data: Data, theta: Float[Array, " params"]
-    ) -> Whitened:
-        """The surrogate's covariance."""
-        sqrt_cov = self.surrogate.moments(kept).sqrt_cov
-        return Whitened(sqrt_cov, jnp.ones((), sqrt_cov.dtype))
-
-
-def design(model: RewardModel, potential: Potential) -> Design:
-    """The preconditioner for a model whose loss is of bounded curvature in phi' theta, with all its data."""
     largest = model.max_d2loss if isinstance(model, Glm) else None
     if largest is None:
         raise ValueError(f"preconditioner 'design' needs a linear or logistic model, but got {type(model).__name__}")
-    return Design(Exact(Quadratic(potential.inverse_temperature * largest, potential.prior)))
+    return Exact(Quadratic(potential.inverse_temperature * largest, potential.prior))
 
 
 class Langevin(Posterior):
@@ -136,8 +80,8 @@ class Langevin(Posterior):
 
     potential: Potential
     step_rule: StepRule
-    preconditioner: Preconditioner
     num_steps: int
+    design: Exact | None = None
 
     def init(self, key: Key[Array, ""]) -> LangevinState:
         """A draw from the prior."""
@@ -146,12 +90,15 @@ class Langevin(Posterior):
         eps = jax.random.normal(draw_key, start.shape, start.dtype)
         sqrt_precision = jnp.linalg.cholesky(self.potential.prior.precision)
         offset = jax.scipy.linalg.solve_triangular(sqrt_precision, eps, trans="T", lower=True)
-        return LangevinState(start + offset, self.preconditioner.init(key), self.potential.init())
+        design = None if self.design is None else self.design.init(key)
+        return LangevinState(start + offset, design, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LangevinState, observation: Observation) -> tuple[LangevinState, Info]:
         """Add the observation, then take K steps."""
-        kept = self.preconditioner.observe(key, state.design, observation)
-        learnt = LangevinState(state.theta, kept, self.potential.observe(state.data, observation))
+        design = state.design
+        if self.design is not None and design is not None:
+            design, _ = self.design.update(key, design, observation)
+        learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
         theta, diagnostics = self._walk(key, learnt)
         return guarded(observation, state, learnt._replace(theta=theta), parameters=theta, **diagnostics)
 
@@ -169,7 +116,7 @@ class Langevin(Posterior):
     def _walk(self, key: Key[Array, ""], state: LangevinState) -> tuple[Float[Array, " params"], dict[str, Any]]:
         batch_key, noise_key = jax.random.split(key)
         data = self.potential.minibatch(batch_key, state.data)
-        metric = self.preconditioner.metric(state.design, self.potential, data, state.theta)
+        metric = self._metric(data, state)
         plan = self.step_rule(Terrain(self.potential, data, state.theta, metric.curvature), self.num_steps)
         h = plan.size
         # All noise of the round in one call: many small ones would cost more than the steps.
@@ -180,3 +127,8 @@ class Langevin(Posterior):
 
         theta = jax.lax.fori_loop(0, plan.num_steps, step, state.theta)
         return theta, {"step": h, "step_capped": plan.capped, "stiffness": h * metric.curvature}
+
+    def _metric(self, data: Data, state: LangevinState) -> Flat | Whitened:
+        if state.design is None:
+            return Flat(self.potential.largest_curvature(data, state.theta))
+        return Whitened(state.design.sqrt_cov, jnp.ones((), state.theta.dtype))

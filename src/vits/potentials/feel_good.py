@@ -22,7 +22,7 @@ from vits import checks
 from vits.history import Buffer, History, Minibatch, buffer
 from vits.models import RewardModel
 from vits.potentials.base import Data, Expectations, Potential, Prior
-from vits.types import Observation, Scalar
+from vits.types import Observation, Scalar, all_finite
 
 Mean = Callable[[Float[Array, " dim"]], Scalar]
 """The expected reward of an arm under the parameters at hand."""
@@ -134,8 +134,10 @@ class FeelGood(Potential):
         offered = arms.shape[0]
         if offered > self.num_arms:
             raise ValueError(f"num_arms must be at least the {offered} arms of the round, but is {self.num_arms}")
-        padded = jnp.pad(arms, ((0, self.num_arms - offered), (0, 0)))
         assert isinstance(data.rounds, History)
+        # One arm that is not finite spoils the round, or it could lie in wait for parameters under which it is best.
+        arms = jnp.where(all_finite(arms), arms, jnp.nan)
+        padded = jnp.pad(arms, ((0, self.num_arms - offered), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
         return FeelGoodData(self.base.observe(data.base, observation), data.rounds.append(row))
 
