@@ -11,7 +11,7 @@ import vits
 from vits.history import Buffer
 from vits.posteriors.mixture import Factors, Mixture, MixtureState
 from vits.potentials import Prior
-from vits.types import Observation, all_finite
+from vits.types import Observation
 
 
 def mixture(num_components: int, dim: int, *, num_steps: int = 10, **changes: float) -> Mixture:
@@ -80,7 +80,7 @@ def test_a_sweep_with_one_component_is_the_closed_form_too() -> None:
         row = Observation(jnp.asarray(rng.normal(size=2), float), jnp.asarray(rng.normal(), float))
         history = history.append(row)
     exact = learnt(posterior, prior, history.features[:10], history.rewards[:10]).factors
-    swept = posterior.sweep(prior.factors, prior.prior_mean, history)
+    swept = eqx.filter_jit(posterior.sweep)(prior.factors, prior.prior_mean, history)
     np.testing.assert_allclose(covariance(swept), covariance(exact), rtol=1e-4, atol=1e-5)
     for name in ("weight", "mean", "shape", "scale"):
         np.testing.assert_allclose(getattr(swept, name), getattr(exact, name), rtol=1e-4, atol=1e-5)
@@ -98,7 +98,7 @@ def test_two_components_and_two_observations_by_hand(x64: None) -> None:
     history = Buffer(4).init(1)
     for x, y in ((1.0, 1.0), (2.0, -2.0)):
         history = history.append(Observation(jnp.asarray([x]), jnp.asarray(y)))
-    first = posterior.sweep(state.factors._replace(mean=u0), u0, history)
+    first = eqx.filter_jit(posterior.sweep)(state.factors._replace(mean=u0), u0, history)
     np.testing.assert_allclose(first.weight, [2.0179860974, 1.9820139026], rtol=1e-9)
     np.testing.assert_allclose(first.mean[:, 0], [-0.9928313029, 0.9999995458], rtol=1e-9)
     np.testing.assert_allclose(covariance(first)[:, 0, 0], [0.1992831482, 0.5045372428], rtol=1e-9)
@@ -217,19 +217,12 @@ def test_it_starts_at_the_prior_with_components_apart() -> None:
 @pytest.mark.parametrize("num_components", [1, 2])
 def test_an_observation_that_is_not_finite_changes_nothing(num_components: int) -> None:
     posterior = mixture(num_components, 2)
-    state = learnt(posterior, posterior.init(jax.random.key(0)), np.ones((3, 2)), np.ones(3))
-    new, info = posterior.update(jax.random.key(0), state, Observation(jnp.ones(2), jnp.asarray(jnp.nan)))
+    state = posterior.init(jax.random.key(0))
+    broken = Observation(jnp.ones(2), jnp.asarray(jnp.nan))
+    new, info = eqx.filter_jit(posterior.update)(jax.random.key(0), state, broken)
     assert info.rejected
     assert not info.is_finite
     jax.tree.map(np.testing.assert_array_equal, new, state)
-
-
-def test_small_shapes_do_not_make_draws_overflow() -> None:
-    posterior = mixture(2, 2, prior_shape=0.05)
-    keys = jax.random.split(jax.random.key(0), 1000)
-    state = posterior.init(jax.random.key(1))
-    finite = jax.vmap(lambda key: all_finite(posterior.sample(key, state)))(keys)
-    assert np.mean(finite) > 0.99
 
 
 def test_vts_plays_better_than_chance_on_noisy_linear_arms() -> None:

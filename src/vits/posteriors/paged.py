@@ -169,7 +169,7 @@ class PagedHistory(History):
             own = jax.tree.map(
                 lambda axis, x: x if axis is None else x[arm], axes, captured, is_leaf=lambda axis: axis is None
             )
-            weights = (self.start[page] + jnp.arange(self.block) < self.count[arm]).astype(self.rewards.dtype)
+            weights = (self.start[page] + jnp.arange(self.block) < self.of(arm).count).astype(self.rewards.dtype)
             return term_with(own)(*self._rows(page), weights)
 
         def add(i: Int[Array, ""], totals: Total) -> Total:
@@ -191,9 +191,9 @@ class PagedHistory(History):
         return jnp.where(is_new, self.used, self.last), is_new
 
 
-def paged(history: History, num_arms: int) -> PagedHistory:
+def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
     """Empty histories for so many arms, with room for as many rows in all as `history` has."""
-    block = min(PAGE, history.capacity)
+    block = min(page, history.capacity)
     pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
     none = jnp.zeros(num_arms, int)
     return PagedHistory(
@@ -205,7 +205,7 @@ def paged(history: History, num_arms: int) -> PagedHistory:
         last=none,
         arm=jnp.arange(num_arms),
         owner=jnp.zeros(pages, int),
-        start=jnp.full(pages, history.capacity),
+        start=jnp.full(pages, history.capacity, int),
         previous=jnp.zeros(pages, int),
         used=jnp.zeros((), int),
         num_arms=num_arms,
