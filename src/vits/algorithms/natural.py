@@ -16,6 +16,7 @@ def vits_ng(
     prior_precision: Scalar | float = 1.0,
     step_size: Scalar | float = 1.0,
     num_steps: int = 2,
+    curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
     minibatch: int | None = None,
@@ -31,10 +32,14 @@ def vits_ng(
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports.
         num_steps: steps a round.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all; take a smaller `step_size`.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes steps that are
+            shorter by 1 + t / minibatch, so that the noise stays that of a single draw.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -54,9 +59,10 @@ def vits_ng(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        curvature=curvature,
         prior=prior,
         window=window,
         minibatch=minibatch,
         capacity=capacity,
     )
-    return policies.Thompson(model, Natural(potential, jnp.asarray(step_size, float), num_steps))
+    return policies.Thompson(model, Natural(potential, jnp.asarray(step_size, float), num_steps, minibatch))

@@ -14,6 +14,7 @@ def laplace_ts(
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
     num_steps: int = 10,
+    curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
     minibatch: int | None = None,
@@ -29,10 +30,14 @@ def laplace_ts(
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         num_steps: Newton steps a round at most, from the mode of the round before; mostly one is enough. Rounds that
             end away from the mode are reported by `info.step_capped`.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes a step that is
+            shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -49,12 +54,13 @@ def laplace_ts(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        curvature=curvature,
         prior=prior,
         window=window,
         minibatch=minibatch,
         capacity=capacity,
     )
-    return policies.Thompson(model, Laplace(potential, num_steps))
+    return policies.Thompson(model, Laplace(potential, num_steps, minibatch))
 
 
 def ensemble_ts(
@@ -64,6 +70,7 @@ def ensemble_ts(
     prior_precision: Scalar | float = 1.0,
     num_members: int = 30,
     num_steps: int = 10,
+    curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
     minibatch: int | None = None,
@@ -81,10 +88,14 @@ def ensemble_ts(
         num_members: M.
         num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
             its mode are reported by `info.step_capped`.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes a step that is
+            shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -102,10 +113,11 @@ def ensemble_ts(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        curvature=curvature,
         prior=prior,
         window=window,
         minibatch=minibatch,
         capacity=capacity,
     )
     perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
-    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps))
+    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps, minibatch))

@@ -101,6 +101,17 @@ def sqrt_of_inverse(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T
 
 
+def sample_step(count: Int[Array, ""], batch_size: int | None) -> Scalar:
+    """The largest step that keeps the noise of a sample down: 1 if it is all the data, else 1 / (1 + count / m).
+
+    The gradient of m out of t observations has noise of t / m times the curvature's covariance. Newton steps of size s
+    turn this into a jitter of s / (2 - s) t / m posterior variances: with this step, at most half of one.
+    """
+    if batch_size is None:
+        return jnp.ones(())
+    return jnp.where(count > batch_size, 1.0 / (1.0 + count / batch_size), 1.0)
+
+
 class Minimum(NamedTuple):
     """Where Newton's method ended, and what happened on the way.
 
@@ -124,11 +135,12 @@ def minimum(
     *,
     floor: Float[Array, "params params"],
     tolerance: float,
-    max_steps: int,
+    max_steps: Int[Array, ""] | int,
+    size: Scalar | float = 1.0,
 ) -> Minimum:
     """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
-    H is raised above `floor` / 2, and s found by backtracking from 1.
+    H is raised above `floor` / 2, and s found by backtracking from `size`.
     """
 
     def look(
@@ -146,7 +158,7 @@ def minimum(
             slope = grad(theta)
             return Line((theta, slope), at.grad @ direction, slope @ direction)
 
-        taken = backtracked((at.theta, at.grad), jnp.ones((), start.dtype), trial)
+        taken = backtracked((at.theta, at.grad), longest, trial)
         theta, slope = taken.end
         sqrt_cov, distance, was_raised = look(theta, slope)
         smallest_step = jnp.minimum(at.smallest_step, taken.size)
@@ -156,7 +168,7 @@ def minimum(
     def unfinished(at: Minimum) -> Bool[Array, ""]:
         return ~(at.distance <= tolerance) & (at.num_steps < max_steps)
 
-    slope = grad(start)
+    slope, longest = grad(start), jnp.asarray(size, start.dtype)
     sqrt_cov, distance, was_raised = look(start, slope)
-    first = Minimum(start, slope, sqrt_cov, distance, jnp.asarray(0), jnp.ones((), start.dtype), was_raised)
+    first = Minimum(start, slope, sqrt_cov, distance, jnp.asarray(0), longest, was_raised)
     return jax.lax.while_loop(unfinished, step, first)

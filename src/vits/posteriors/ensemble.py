@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from vits.models import Glm, OutputModel, RewardModel
 from vits.posteriors import descent
@@ -32,10 +32,13 @@ TOLERANCE = 0.05
 
 
 class View(NamedTuple):
-    """The data as the members see them in one round, along which axis members differ, and a tilt for each."""
+    """The data as the members see them in one round, along which axis members differ, how many observations there
+    are, and a tilt for each member.
+    """
 
     data: Data
     axis: int | None
+    num_seen: Int[Array, ""]
     tilts: Float[Array, "members params"]
 
 
@@ -101,7 +104,7 @@ class Tilts(Perturbation):
 
     def view(self, key: Key[Array, ""], potential: Potential, seen: TiltedData) -> View:
         """Shared data."""
-        return View(potential.minibatch(key, seen.data), None, seen.tilts)
+        return View(potential.minibatch(key, seen.data), None, potential.count(seen.data), seen.tilts)
 
 
 class Copies(Undoable):
@@ -159,7 +162,8 @@ class NoisyCopies(Perturbation):
     def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> View:
         """Data that differ, without tilts of their own; a minibatch takes the same rows of all."""
         data = jax.vmap(potential.minibatch, (None, 0))(key, seen.data)
-        return View(data, 0, jnp.zeros((len(seen.leaves[0]), self.model.num_params)))
+        counts = jax.vmap(potential.count)(seen.data)
+        return View(data, 0, counts[0], jnp.zeros((len(counts), self.model.num_params)))
 
     def _variance(self, theta: Float[Array, " params"], observation: Observation) -> Scalar:
         """The variance of a reward under the model.
@@ -194,6 +198,7 @@ class Ensemble(Posterior):
     perturbation: Perturbation
     num_members: int
     num_steps: int
+    batch_size: int | None = None
 
     def init(self, key: Key[Array, ""]) -> EnsembleState:
         """Independent draws from the prior, around where the model can learn from."""
@@ -210,6 +215,7 @@ class Ensemble(Posterior):
         members, prior_tilts, seen = state
         seen = self.perturbation.observe(noise_key, self.potential, seen, members, observation)
         view = self.perturbation.view(batch_key, self.potential, seen)
+        size = descent.sample_step(view.num_seen, self.batch_size)
 
         def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Minimum:
             return descent.minimum(
@@ -218,7 +224,8 @@ class Ensemble(Posterior):
                 start,
                 floor=self.potential.prior.precision,
                 tolerance=TOLERANCE,
-                max_steps=self.num_steps,
+                max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
+                size=size,
             )
 
         modes = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)

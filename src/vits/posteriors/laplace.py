@@ -9,6 +9,7 @@ Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", Neur
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from vits.posteriors import descent
@@ -32,11 +33,13 @@ class Laplace(GaussianPosterior):
     """The Gaussian at the mode, moved by at most K Newton steps after each observation.
 
     `step_capped` in its reports says that a step was damped, that a Hessian was not positive definite and had to be
-    raised, or that K steps were too few to come within `TOLERANCE` of the mode.
+    raised, or that K steps were too few to come within `TOLERANCE` of the mode. Where a round looks at a sample of the
+    data it takes one step towards the sample's mode, as short as the sample's noise asks for.
     """
 
     potential: Potential
     num_steps: int
+    batch_size: int | None = None
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
@@ -47,13 +50,15 @@ class Laplace(GaussianPosterior):
         """Add the observation, go to the mode, and look at the curvature there."""
         data = self.potential.observe(state.data, observation)
         batch = self.potential.minibatch(key, data)
+        size = descent.sample_step(self.potential.count(data), self.batch_size)
         mode = descent.minimum(
             lambda theta: self.potential.grad(batch, theta),
             lambda theta: self.potential.hessian(batch, theta),
             state.mean,
             floor=self.potential.prior.precision,
             tolerance=TOLERANCE,
-            max_steps=self.num_steps,
+            max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
+            size=size,
         )
         return guarded(
             observation,

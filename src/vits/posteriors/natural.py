@@ -64,6 +64,7 @@ class Natural(GaussianPosterior):
     potential: Potential
     step_size: Scalar
     num_steps: int
+    batch_size: int | None = None
 
     def init(self, key: Key[Array, ""]) -> NaturalState:
         """The prior."""
@@ -76,6 +77,7 @@ class Natural(GaussianPosterior):
         data = self.potential.observe(state.data, observation)
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
+        rho = self.step_size * descent.sample_step(self.potential.count(data), self.batch_size)
 
         def look(q: Gaussian) -> Point:
             # One key for the whole round: noise that two points share does not mislead their comparison.
@@ -85,10 +87,10 @@ class Natural(GaussianPosterior):
 
         def step(k: Array, carry: tuple[Point, Scalar, Bool[Array, ""]]) -> tuple[Point, Scalar, Bool[Array, ""]]:
             point, smallest, damped = carry
-            step = descent.backtracked(point, self.step_size, lambda rho: _trial(look, point, rho))
+            step = descent.backtracked(point, rho, lambda rho: _trial(look, point, rho))
             return step.end, jnp.minimum(smallest, step.size), damped | step.cut | point.was_raised
 
-        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision)), self.step_size, jnp.asarray(False)
+        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision)), rho, jnp.asarray(False)
         point, smallest, damped = jax.lax.fori_loop(0, self.num_steps, step, first)
         q = point.gaussian
         return guarded(
