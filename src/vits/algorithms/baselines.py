@@ -1,5 +1,7 @@
 """Presets that need no approximation: the exact posterior of a linear model, and uniform play."""
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from vits import checks, models, policies, potentials
@@ -12,6 +14,7 @@ def lin_ts(
     *,
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
+    prior: tuple[Any, Any] | None = None,
 ) -> policies.Thompson:
     """LinTS: Thompson sampling from the exact posterior of a linear model, N(V^-1 b, (eta V)^-1).
 
@@ -19,6 +22,7 @@ def lin_ts(
         model: a linear model.
         inverse_temperature: eta.
         prior_precision: lambda.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
 
     Returns:
         A policy.
@@ -30,7 +34,7 @@ def lin_ts(
     Reference:
         Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013.
     """
-    return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision))
+    return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision, prior))
 
 
 def lin_ucb(
@@ -96,8 +100,11 @@ def _exact(
     model: models.RewardModel,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
+    prior: tuple[Any, Any] | None = None,
 ) -> Exact:
-    potential = potentials.potential(model, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
+    potential = potentials.potential(
+        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, prior=prior
+    )
     if not isinstance(potential, potentials.Quadratic):
         raise ValueError(f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model")
     return Exact(potential)
