@@ -1,7 +1,9 @@
 """Regret experiments: every contender plays in every world, with the same seeds."""
 
+import abc
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,16 @@ class Contender:
     model: Model | None = None
 
 
+Play = Callable[[list[int], Progress], Arrays]
+"""Plays these seeds, and gives what is to be stored."""
+
+Game = Callable[[Contender, models.RewardModel], Play]
+"""How one contender plays, with its model, in one world."""
+
+
 @dataclasses.dataclass(frozen=True)
-class BanditExperiment(Experiment):
-    """Worlds, contenders, a horizon and seeds."""
+class RegretExperiment(Experiment):
+    """Worlds, contenders, a horizon and seeds; who plays what, and how, is left open."""
 
     worlds: tuple[World, ...]
     contenders: tuple[Contender, ...]
@@ -54,27 +63,22 @@ class BanditExperiment(Experiment):
     chunk: int = 50
     """Seeds that are played, and stored, together."""
 
+    @abc.abstractmethod
+    def game(self, world: World) -> Game:
+        """How contenders play in a world. Bad settings are refused here."""
+
     def cells(self) -> list[Cell]:
         """One cell per world, contender and chunk of seeds."""
         checks.count("horizon", self.horizon)
         checks.count("seeds", self.seeds)
         cells = []
         for world in self.worlds:
-            environment = getattr(environments, world.environment)(**world.arguments)
+            game = self.game(world)
             for contender in self.contenders:
                 model = contender.model or self.model
-                policy = algorithms.make(
-                    contender.algorithm, getattr(models, model.name)(**model.arguments), **contender.hyperparameters
-                )
+                play = game(contender, getattr(models, model.name)(**model.arguments))
                 for first in range(0, self.seeds, self.chunk):
                     seeds = list(range(first, min(first + self.chunk, self.seeds)))
-
-                    def compute(
-                        progress: Progress, environment: Any = environment, policy: Any = policy, seeds: Any = seeds
-                    ) -> Arrays:
-                        trace = simulate(self.seed, environment, policy, self.horizon, seeds=seeds, progress=progress)
-                        return results.trace_arrays(trace)
-
                     cells.append(
                         Cell(
                             environment=world.label,
@@ -89,7 +93,7 @@ class BanditExperiment(Experiment):
                                 self.horizon,
                                 self.seed,
                             ],
-                            compute=compute,
+                            compute=functools.partial(play, seeds),
                         )
                     )
         return cells
@@ -100,7 +104,7 @@ class BanditExperiment(Experiment):
         """Regret and its spread."""
         return results.regret_row(environment, algorithm, hyperparameters, arrays)
 
-    def only(self, names: list[str]) -> "BanditExperiment":
+    def only(self, names: list[str]) -> "RegretExperiment":
         """The same experiment with these contenders; an algorithm that is not among them joins at its defaults."""
         known = {contender.label: contender for contender in self.contenders}
         for name in names:
@@ -112,6 +116,26 @@ class BanditExperiment(Experiment):
     def claims(self, found: Results) -> list[Claim]:
         """Nothing is claimed of an experiment that the paper does not have."""
         return []
+
+
+@dataclasses.dataclass(frozen=True)
+class BanditExperiment(RegretExperiment):
+    """Every contender is one policy, whatever the seed."""
+
+    def game(self, world: World) -> Game:
+        """Plays the named environment with the named algorithm."""
+        environment = getattr(environments, world.environment)(**world.arguments)
+
+        def game(contender: Contender, model: models.RewardModel) -> Play:
+            policy = algorithms.make(contender.algorithm, model, **contender.hyperparameters)
+
+            def play(seeds: list[int], progress: Progress) -> Arrays:
+                trace = simulate(self.seed, environment, policy, self.horizon, seeds=seeds, progress=progress)
+                return results.trace_arrays(trace)
+
+            return play
+
+        return game
 
 
 def final(found: Results, environment: str, algorithm: str) -> Float[np.ndarray, " seeds"]:
