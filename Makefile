@@ -28,10 +28,10 @@ check: .venv/dev
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 test-all: check
-	$(BIN)/pytest -m 'heavy or not heavy'
+	$(BIN)/pytest -n 2 -m 'heavy or not heavy'
 
 bench: .venv/dev
 	$(BIN)/python -m benchmarks

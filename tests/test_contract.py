@@ -1,5 +1,7 @@
 """One contract for every algorithm on every model it claims."""
 
+from typing import Any, NamedTuple
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -47,22 +49,45 @@ def observation(i, model="linear", reward=None):
     return Observation(arms[i % ARMS], jnp.asarray(value), jnp.asarray(i % ARMS), arms)
 
 
+class Played(NamedTuple):
+    """All that the contract looks at, from one compiled program per algorithm and model."""
+
+    state: Any
+    infos: Any
+    action: Any
+    fresh: Any
+    poisoned: Any
+    poisoned_info: Any
+    batched: Any
+    looped: Any
+
+
 @eqx.filter_jit
-def play(policy, key, observations):
-    """Learn some observations, then act; everything that happened."""
+def play(policy, key, history, fresh, poisoned):
+    def learn(state, row):
+        i, observation = row
+        return policy.update(jax.random.fold_in(key, i), state, observation)
 
-    def step(state, row):
-        i, seen = row
-        state, info = policy.update(jax.random.fold_in(key, i), state, seen)
-        return state, info
+    state, infos = jax.lax.scan(learn, policy.init(key), (jnp.arange(HISTORY), history))
+    keys = jax.random.split(jax.random.fold_in(key, 98), 2)
+    poisoned_state, poisoned_info = policy.update(keys[0], state, poisoned)
+    return Played(
+        state=state,
+        infos=infos,
+        action=policy.act(jax.random.fold_in(key, 99), state, fresh.arms),
+        fresh=policy.update(keys[0], state, fresh)[0],
+        poisoned=poisoned_state,
+        poisoned_info=poisoned_info,
+        batched=jax.vmap(policy.update, (0, None, None))(keys, state, fresh)[0],
+        looped=jax.lax.map(lambda k: policy.update(k, state, fresh)[0], keys),
+    )
 
-    stacked = jax.tree.map(lambda *rows: jnp.stack(rows), *observations)
-    state, infos = jax.lax.scan(step, policy.init(key), (jnp.arange(len(observations)), stacked))
-    return state, infos, policy.act(jax.random.fold_in(key, 99), state, observations[0].arms)
 
-
-def learned(name, model, key=0):
-    return play(policy_of(name, model), jax.random.key(key), [observation(i, model) for i in range(HISTORY)])
+def played(name, model):
+    rows = [observation(i, model) for i in range(HISTORY)]
+    history = jax.tree.map(lambda *parts: jnp.stack(parts), *rows)
+    fresh, poisoned = observation(HISTORY, model), observation(HISTORY, model, reward=jnp.nan)
+    return play(policy_of(name, model), jax.random.key(0), history, fresh, poisoned)
 
 
 def floats(tree):
@@ -81,27 +106,20 @@ def close(first, second):
 
 @pytest.mark.parametrize(("name", "model"), CLAIMED)
 def test_contract(name, model):
-    state, infos, action = learned(name, model)
-    # Finite, and no update rejected.
-    assert all(np.isfinite(leaf).all() for leaf in floats(state))
-    assert not np.any(infos.rejected)
-    assert 0 <= int(action) < ARMS
+    found = played(name, model)
+    # Finite, no update rejected, an arm that exists.
+    assert all(np.isfinite(leaf).all() for leaf in floats(found.state))
+    assert not np.any(found.infos.rejected)
+    assert 0 <= int(found.action) < ARMS
     # Deterministic by key.
-    assert same(learned(name, model), (state, infos, action))
+    assert same(played(name, model), found)
     # One observation changes the state; a poisoned one leaves it bitwise as it was and is reported.
-    policy, key = policy_of(name, model), jax.random.key(5)
-    new, info = eqx.filter_jit(policy.update)(key, state, observation(HISTORY, model))
-    assert name in LEARNS_NOTHING or not same(new, state)
-    poisoned, info = eqx.filter_jit(policy.update)(key, state, observation(HISTORY, model, reward=jnp.nan))
-    assert same(poisoned, state)
-    assert bool(info.rejected)
-    assert not bool(info.is_finite)
+    assert name in LEARNS_NOTHING or not same(found.fresh, found.state)
+    assert same(found.poisoned, found.state)
+    assert bool(found.poisoned_info.rejected)
+    assert not bool(found.poisoned_info.is_finite)
     # vmap equals a loop, to rounding.
-    keys = jax.random.split(jax.random.key(3), 2)
-    batched, _ = eqx.filter_vmap(policy.update, in_axes=(0, None, None))(keys, state, observation(HISTORY, model))
-    for i in range(2):
-        single, _ = policy.update(keys[i], state, observation(HISTORY, model))
-        assert close(jax.tree.map(lambda leaf, i=i: leaf[i], batched), single)
+    assert close(found.batched, found.looped)
 
 
 @pytest.mark.parametrize(("name", "model"), REFUSED)
