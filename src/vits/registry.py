@@ -32,14 +32,16 @@ _ALGORITHMS = (
     Entry("vts", "mixture posteriors, one per arm", "Urteaga and Wiggins (AISTATS 2018)", "posteriors/mixture.py"),
     Entry("laplace_ts", "Gaussian at the mode", "Chapelle and Li (NeurIPS 2011)", "posteriors/laplace.py"),
     Entry("ensemble_ts", "one of many fits", "Lu and Van Roy (NeurIPS 2017)", "posteriors/ensemble.py"),
-    Entry("greedy", "plays the posterior mean", "", "policies.py"),
+    Entry("greedy", "plays the best fit", "", "policies.py"),
     Entry("uniform", "plays any arm", "", "policies.py"),
 )
 
 _EXPERIMENTS = (
     Entry("linear", "linear bandit, ill- and well-conditioned contexts", "figure 1", "experiments/linear.py"),
     Entry("quadratic", "quadratic bandit with neural networks", "figure 2", "experiments/quadratic.py"),
+    Entry("movielens", "recommending movies, one posterior each", "figure 3", "experiments/movielens.py"),
     Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
+        Entry("compute", "time to a Gaussian target", "appendix on computation", "experiments/compute.py"),
     Entry("fixed-linear", "ten fixed arms, linear rewards", "appendix", "experiments/fixed_linear.py"),
     Entry("fixed-logistic", "ten fixed arms, logistic rewards", "appendix", "experiments/fixed_logistic.py"),
 )
@@ -48,6 +50,7 @@ ALGORITHMS = {entry.name: entry for entry in _ALGORITHMS}
 EXPERIMENTS = {entry.name: entry for entry in _EXPERIMENTS}
 
 PRESETS = ("quick", "paper")
+DATA_SETS = ("movielens",)
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:

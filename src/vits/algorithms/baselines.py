@@ -1,4 +1,4 @@
-"""Presets that need no approximation: the exact posterior of a linear model, and uniform play."""
+"""Presets that explore by the exact posterior of a linear model, or not at all."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 
 from vits import checks, models, policies, potentials
 from vits.posteriors.exact import Exact
+from vits.posteriors.laplace import Laplace
 from vits.types import Scalar
 
 
@@ -63,10 +64,10 @@ def lin_ucb(
 
 
 def greedy(model: models.RewardModel, *, prior_precision: Scalar | float = 1.0) -> policies.Greedy:
-    """Plays the arm that looks best under the posterior mean.
+    """Plays the arm that looks best under the parameters that fit best: the posterior's mode.
 
     Args:
-        model: a linear model.
+        model: the reward model.
         prior_precision: lambda.
 
     Returns:
@@ -74,9 +75,11 @@ def greedy(model: models.RewardModel, *, prior_precision: Scalar | float = 1.0) 
 
     Example:
         >>> import vits
-        >>> policy = vits.algorithms.greedy(vits.models.linear(3))
+        >>> policy = vits.algorithms.greedy(vits.models.logistic(3))
     """
-    return policies.Greedy(model, _exact("greedy", model, 1.0, prior_precision))
+    potential = potentials.potential(model, inverse_temperature=1.0, prior_precision=prior_precision)
+    posterior = Exact(potential) if isinstance(potential, potentials.Quadratic) else Laplace(potential, num_steps=10)
+    return policies.Greedy(model, posterior)
 
 
 def uniform(model: models.RewardModel) -> policies.Uniform:
