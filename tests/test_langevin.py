@@ -8,7 +8,7 @@ import pytest
 
 import vits
 from vits import steps
-from vits.posteriors.langevin import Langevin, LangevinState, design_matrix
+from vits.posteriors.langevin import Langevin, LangevinState, bounded, design_matrix, iterated
 from vits.potentials import potential
 from vits.types import Observation
 
@@ -80,7 +80,7 @@ def assert_law(thetas, mean, cov, standard_errors=4.5):
 def test_the_law_of_a_warming_up_chain_is_the_gaussian_autoregression():
     num_steps = 7
     h = 0.5 / np.linalg.eigvalsh(PRECISION)[-1]
-    posterior = Langevin(linear_potential(), steps.constant(h), num_steps)
+    posterior = Langevin(linear_potential(), steps.constant(h), num_steps, bounded)
     thetas, rejected = chains(posterior, jax.random.key(0), observed(posterior.potential), 20_000)
     assert not rejected
     assert_law(thetas, *law_after(num_steps, h))
@@ -89,7 +89,7 @@ def test_the_law_of_a_warming_up_chain_is_the_gaussian_autoregression():
 @pytest.mark.parametrize("stiffness", [0.1, 1.0])
 def test_a_long_chain_settles_at_the_biased_gaussian_posterior(stiffness):
     h = stiffness / np.linalg.eigvalsh(PRECISION)[-1]
-    posterior = Langevin(linear_potential(), steps.constant(h), 200)
+    posterior = Langevin(linear_potential(), steps.constant(h), 200, bounded)
     thetas, _ = chains(posterior, jax.random.key(1), observed(posterior.potential), 20_000)
     assert_law(thetas, MEAN, np.linalg.inv(PRECISION - 0.5 * h * PRECISION @ PRECISION))
 
@@ -97,7 +97,7 @@ def test_a_long_chain_settles_at_the_biased_gaussian_posterior(stiffness):
 def test_the_design_matrix_makes_the_law_independent_of_the_condition_number():
     features = FEATURES * np.array([100.0, 1.0, 0.01])
     target = linear_potential()
-    posterior = Langevin(target, steps.safe(0.5), 10, design_matrix(vits.models.linear(3), target))
+    posterior = Langevin(target, steps.safe(0.5), 10, bounded, design_matrix(vits.models.linear(3), target))
     state = posterior.init(jax.random.key(0))
     for phi, r in zip(jnp.asarray(features, float), jnp.asarray(REWARDS, float), strict=True):
         state, _ = update(posterior, jax.random.key(0), state, Observation(phi, r))
@@ -148,7 +148,9 @@ def test_a_logistic_posterior_is_matched(preconditioner):
         design = design_matrix(model, target)
         kept = design.init(jax.random.key(0))
         kept = kept._replace(sqrt_cov=jnp.linalg.inv(jnp.linalg.cholesky(data.bound)).T)
-    thetas, rejected = chains(Langevin(target, steps.safe(0.1), 100, design), jax.random.key(4), data, 500, kept)
+    thetas, rejected = chains(
+        Langevin(target, steps.safe(0.1), 100, bounded, design), jax.random.key(4), data, 500, kept
+    )
     assert not rejected
     # Standard errors over 500 chains: 0.045 deviations for the mean, 3 % for the deviations; the step adds 3 %.
     assert np.max(np.abs(thetas.mean(0) - mean) / deviation) < 0.15
@@ -225,6 +227,18 @@ def test_steps_follow_the_rule():
     assert capped.stiffness == pytest.approx(0.5)
     whitened = info_after_two(preconditioner="design", step_size=0.3)
     assert whitened.step == whitened.stiffness == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_curvature_of_a_network_is_found_without_its_hessian(seed):
+    model = vits.models.mlp(3, hidden=(5, 5))
+    target = potential(model, inverse_temperature=10.0, prior_precision=1.0)
+    rng = np.random.default_rng(seed)
+    data = observed(target, rng.standard_normal((20, 3)), rng.standard_normal(20))
+    theta = jnp.asarray(rng.standard_normal(model.num_params), float)
+    found = jax.jit(lambda data: iterated(target, data, theta))(data)
+    largest = np.max(np.abs(np.linalg.eigvalsh(jax.jit(lambda data: target.hessian(data, theta))(data))))
+    assert 2.0 * 0.8 * largest < found < 2.0 * 1.0001 * largest
 
 
 def test_wrong_settings_are_named():

@@ -5,6 +5,7 @@ from typing import Any
 from vits import checks, models, policies, potentials, registry, steps
 from vits.posteriors import draws, langevin, vits
 from vits.posteriors.base import Posterior
+from vits.posteriors.exact import Exact
 from vits.potentials.feel_good import feel_good as feel_good_potential
 from vits.types import Scalar
 
@@ -41,8 +42,9 @@ def lmc_ts(
             logistic models, and for the rules "safe" and "constant": a step of 1 is the length of a Newton step.
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy.
@@ -66,13 +68,13 @@ def lmc_ts(
     )
     rule = steps.resolve(step_rule, step_size)
     if preconditioner == "none":
-        return policies.Thompson(model, langevin.Langevin(potential, rule, num_steps))
+        return policies.Thompson(model, _chain(model, potential, rule, num_steps))
     if preconditioner != "design":
         raise registry.unknown("preconditioner", preconditioner, ("none", "design"))
     if window is not None or minibatch is not None:
         raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
     design = langevin.design_matrix(model, potential)
-    return policies.Thompson(model, langevin.Langevin(potential, rule, num_steps, design))
+    return policies.Thompson(model, _chain(model, potential, rule, num_steps, design))
 
 
 def fg_ts(
@@ -113,8 +115,9 @@ def fg_ts(
         num_arms: how many arms a round offers at most; all of them are remembered.
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
         A policy. Its observations must carry `arms`, the features of all arms that were on offer.
@@ -128,15 +131,29 @@ def fg_ts(
         Mathematics of Data Science, 2022.
     """
     checks.count("num_steps", num_steps)
-    data = {"window": window, "minibatch": minibatch, "capacity": capacity}
     base = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, prior=prior, **data
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
     )
-    weight = 0.01 * base.inverse_temperature if feel_good is None else feel_good
-    potential = feel_good_potential(base, model, weight=weight, cap=cap, smoothing=smoothing, num_arms=num_arms, **data)
+    potential = feel_good_potential(
+        base,
+        model,
+        weight=0.01 * base.inverse_temperature if feel_good is None else feel_good,
+        cap=cap,
+        smoothing=smoothing,
+        num_arms=num_arms,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
     rule = steps.resolve(step_rule, step_size)
     if sampler == "langevin":
-        posterior: Posterior = langevin.Langevin(potential, rule, num_steps)
+        posterior: Posterior = _chain(model, potential, rule, num_steps)
     elif sampler == "vits":
         posterior = vits.VITS(
             potential=potential,
@@ -149,3 +166,15 @@ def fg_ts(
     else:
         raise registry.unknown("sampler", sampler, ("langevin", "vits"))
     return policies.Thompson(model, posterior)
+
+
+def _chain(
+    model: models.RewardModel,
+    potential: potentials.Potential,
+    rule: steps.StepRule,
+    num_steps: int,
+    design: Exact | None = None,
+) -> langevin.Langevin:
+    # The Hessian of a network would cost more than all steps of a round.
+    curvature = langevin.bounded if isinstance(model, models.Glm) else langevin.iterated
+    return langevin.Langevin(potential, rule, num_steps, curvature, design)

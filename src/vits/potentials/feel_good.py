@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vits import checks
-from vits.history import Buffer, History, Minibatch, buffer
+from vits.history import Buffer, Rows, buffer
 from vits.models import RewardModel
 from vits.potentials.base import Data, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
@@ -102,7 +102,12 @@ class FeelGoodData(NamedTuple):
     """What the base potential keeps, and the rounds: a row holds all arms' features and how many arms there were."""
 
     base: Data
-    rounds: History | Minibatch
+    rounds: Rows
+
+    @property
+    def history(self) -> Rows:
+        """The observations, if the base potential keeps them."""
+        return self.base.history
 
 
 class FeelGood(Potential):
@@ -134,7 +139,6 @@ class FeelGood(Potential):
         offered = arms.shape[0]
         if offered > self.num_arms:
             raise ValueError(f"num_arms must be at least the {offered} arms of the round, but is {self.num_arms}")
-        assert isinstance(data.rounds, History)
         # One arm that is not finite spoils the round, or it could lie in wait for parameters under which it is best.
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
         padded = jnp.pad(arms, ((0, self.num_arms - offered), (0, 0)))
@@ -147,7 +151,6 @@ class FeelGood(Potential):
         base = self.base.minibatch(base_key, data.base)
         if self.batch_size is None:
             return FeelGoodData(base, data.rounds)
-        assert isinstance(data.rounds, History)
         return FeelGoodData(base, data.rounds.minibatch(rounds_key, self.batch_size))
 
     def count(self, data: FeelGoodData) -> Int[Array, ""]:
@@ -211,7 +214,7 @@ class FeelGood(Potential):
             return weight @ jax.vmap(bound)(self._menus(rows, offered))
 
         base = self.base.largest_curvature(data.base, theta, sqrt_cov)
-        return base + self.weight * data.rounds.sum(term)
+        return base + self.weight * data.rounds.inflation * data.rounds.sum(term)
 
     def _bonus(
         self,
