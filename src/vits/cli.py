@@ -63,6 +63,9 @@ def run(
         int | None,
         typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's."),
     ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or where `vits data` puts it, by default.")
+    ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
@@ -77,7 +80,9 @@ def run(
     from vits.experiments import base
 
     settings = registry.experiment_module(experiment).PRESETS[preset]
-    changes = {"seeds": seeds, "horizon": horizon}
+    if data is not None and not hasattr(settings, "data"):
+        raise ValueError(f"experiment '{experiment}' reads no data set; leave out --data, which is {data}")
+    changes = {"seeds": seeds, "horizon": horizon, "data": data}
     settings = dataclasses.replace(settings, **{k: v for k, v in changes.items() if v is not None})
     if algorithms is not None:
         settings = settings.only([name.strip() for name in algorithms.split(",")])
@@ -99,6 +104,29 @@ def run(
     if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
+
+
+@app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
+def data_(
+    name: Annotated[str, typer.Argument(help="The data set: movielens.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where it is, or goes; VITS_DATA, or the user's cache folder, by default.")
+    ] = None,
+) -> None:
+    """Check a data set; if it is not there, download it from its publisher first."""
+    if name not in registry.DATA_SETS:
+        raise registry.unknown("data set", name, registry.DATA_SETS)
+    from vits.data import movielens
+
+    try:
+        path = movielens.ensure(folder)
+    except movielens.DownloadError as error:
+        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    ratings = movielens.load(path)
+    users, movies = ratings.shape
+    out.print(f"{path}: {len(ratings.entries.value):,} ratings of {movies:,} movies by {users:,} users", soft_wrap=True)
+    out.print("For research only, not to be passed on; cite Harper and Konstan (2015), doi 10.1145/2827872.")
 
 
 @app.command(epilog="Example: [bold]vits show results/linear-quick[/]")

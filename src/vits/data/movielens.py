@@ -29,6 +29,9 @@ RATINGS = "ratings.dat"
 FOLDER = "ml-1m"
 ARCHIVE = "ml-1m.zip"
 
+TIMEOUT = 60.0
+"""Seconds to wait for the publisher's server."""
+
 NEUTRAL = 3.0
 """What is subtracted from a rating, so that a dislike is negative."""
 
@@ -83,8 +86,7 @@ def find(place: str | Path | None = None) -> Path:
             by default the environment variable VITS_DATA, or a folder in the user's cache.
     """
     place = folders.data() if place is None else Path(place)
-    candidates = (place, place / RATINGS, place / ARCHIVE, place / FOLDER / RATINGS)
-    found = next((path for path in candidates if path.is_file()), None)
+    found = _look(place)
     if found is None:
         raise ValueError(
             f"{place} holds no MovieLens-1M, neither {RATINGS} nor {ARCHIVE}; `vits data movielens` downloads it, "
@@ -153,35 +155,48 @@ def checksum(place: str | Path | None = None) -> str:
     return _read(find(place)).md5
 
 
-def download(folder: str | Path | None = None, *, url: str = URL, edition: Edition = ML_1M) -> Path:
+def ensure(place: str | Path | None = None) -> Path:
+    """What `find` finds, downloaded before if there is nothing to be found."""
+    place = folders.data() if place is None else Path(place)
+    return _look(place) or download(place)
+
+
+def download(folder: Path, *, url: str = URL, edition: Edition = ML_1M) -> Path:
     """Fetch the archive from its publisher, check it and put it into a folder.
 
     Args:
-        folder: where the archive goes; by default where `find` looks. A file that is there already is left alone.
+        folder: where the archive goes; one that is there already is left alone.
         url: the archive's address.
         edition: what a complete copy looks like.
 
     Returns:
         The path of the archive.
     """
-    target = (folders.data() if folder is None else Path(folder)) / ARCHIVE
+    target = folder / ARCHIVE
     if target.exists():
         raise ValueError(f"{target} exists, and nothing is written over; move it away or choose another folder")
     try:
-        with urllib.request.urlopen(url, timeout=60) as response:
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             content = response.read()
         _checked(_unpack(url, content), edition)
+        files.write_atomically(target, content)
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise DownloadError(
-            f"could not download {url} ({error}); "
-            f"get {ARCHIVE} from {PAGE} with a browser and put it into {target.parent}"
+            f"could not download {url} ({error}); with a browser, get {ARCHIVE} from {PAGE} and put it into {folder}"
         ) from error
-    files.write_atomically(target, content)
     return target
 
 
+def _look(place: Path) -> Path | None:
+    candidates = (place, place / RATINGS, place / ARCHIVE, place / FOLDER / RATINGS)
+    return next((path for path in candidates if path.is_file()), None)
+
+
 def _read(path: Path) -> _Copy:
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     return _unpack(str(path), content) if path.suffix == ".zip" else _Copy(str(path), content)
 
 

@@ -1,0 +1,176 @@
+"""MovieLens (figure 3): which of a hundred movies to recommend to a user, with one posterior per movie."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vits import algorithms, environments, models, results, simulation
+from vits.compare import FAILS, HOLDS, Claim, all_of, is_less, paired
+from vits.data import movielens as ratings
+from vits.environments.movielens import MoviePrior, movie_prior
+from vits.experiments.bandit import Contender, Game, Model, Play, RegretExperiment, World, final
+from vits.experiments.base import Cell, Progress
+from vits.policies import Policy
+from vits.replay import replay
+from vits.results import Arrays, Results
+from vits.simulation import Trace
+
+
+@dataclasses.dataclass(frozen=True)
+class MovieWorld(World):
+    """The movies, and what is made of the mean m and the variance v of those drawn.
+
+    The prior is N(m, diag(v)) as it stands, or tempered like the likelihood, N(m, diag(v) / eta).
+    """
+
+    inverse_temperature: float = 1.0
+    tempered: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class MovieLens(RegretExperiment):
+    """Logistic rewards, a posterior for every movie, and for every seed a prior from the movies it drew."""
+
+    worlds: tuple[MovieWorld, ...]
+    data: str | Path | None = None
+    """Where the ratings are; see `vits.data.movielens.find`."""
+    edition: ratings.Edition = ratings.ML_1M
+
+    def settings(self) -> dict[str, Any]:
+        """Everything needed to run it again; the data by their content, since they may lie anywhere."""
+        return {**super().settings(), "data": ratings.checksum(self.data)}
+
+    def cells(self) -> list[Cell]:
+        """One cell per world, contender and chunk of seeds."""
+        content = ratings.checksum(self.data)
+        return [cell._replace(settings=[*cell.settings, content]) for cell in super().cells()]
+
+    def game(self, world: World) -> Game:
+        """Every seed has a policy with its own prior; what it played is then measured on the logit scale too."""
+        assert isinstance(world, MovieWorld)
+        environment, on_logits = (
+            environments.movielens(self.data, scale=scale, edition=self.edition, **world.arguments)
+            for scale in ("probability", "logit")
+        )
+
+        def game(contender: Contender, model: models.RewardModel) -> Play:
+            def policy(prior: MoviePrior) -> Policy:
+                return _policy(contender, model, world, environment.num_arms, prior)
+
+            policy(MoviePrior(jnp.zeros(environment.dim), jnp.ones(environment.dim)))  # refuses bad settings now
+
+            def play(seeds: list[int], progress: Progress) -> Arrays:
+                priors = jax.vmap(movie_prior)(simulation.worlds(self.seed, environment, seeds=seeds))
+                policies = eqx.filter_vmap(policy)(priors)
+                # What has no numbers has no prior either, and is the same for every seed.
+                run = simulation.simulate_each if jax.tree.leaves(policies) else simulation.simulate
+                trace: Trace = run(self.seed, environment, policies, self.horizon, seeds=seeds, progress=progress)
+                again = replay(self.seed, on_logits, trace.action, seeds=seeds)
+                return {**results.trace_arrays(trace), "logit_regret": again.regret}
+
+            return play
+
+        return game
+
+    def row(
+        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
+    ) -> dict[str, Any]:
+        """Regret in probabilities, and in logits as the authors measure it."""
+        (world,) = (world for world in self.worlds if world.label == environment)
+        prior = {"inverse_temperature": world.inverse_temperature, "tempered": world.tempered}
+        logit = results.regret_row(environment, algorithm, {}, {**arrays, "regret": arrays["logit_regret"]})
+        return {
+            **results.regret_row(environment, algorithm, {**prior, **hyperparameters}, arrays),
+            "logit_regret_mean": logit["regret_mean"],
+            "logit_regret_stderr": logit["regret_stderr"],
+            "logit_regret_median": logit["regret_median"],
+        }
+
+    def claims(self, found: Results) -> list[Claim]:
+        """LinTS is worst; VITS is slightly better than LMC-TS and cheaper."""
+        rivals = [name for name in ("vits_ii", "vits_ii_hf", "lmc_ts") if name in found.algorithms]
+        claims = []
+        if "lin_ts" in found.algorithms and rivals:
+            claims.append(_is_better(found, "movielens-lints", "LinTS is worst", rivals, "lin_ts"))
+        variants = [name for name in rivals if name != "lmc_ts"]
+        if "lmc_ts" in found.algorithms and variants:
+            text = "VITS is slightly better than LMC-TS at less computation"
+            better = _is_better(found, "movielens-vits", text, variants, "lmc_ts")
+            cheaper, seconds = _is_cheaper(found, variants, "lmc_ts")
+            claims.append(
+                better._replace(verdict=all_of(better.verdict, cheaper), evidence=f"{better.evidence}; {seconds}")
+            )
+        return claims
+
+
+def _policy(
+    contender: Contender, model: models.RewardModel, world: MovieWorld, num_arms: int, prior: MoviePrior
+) -> Policy:
+    if contender.algorithm == "uniform":
+        return algorithms.make("uniform", model)
+    hyperparameters = {"inverse_temperature": world.inverse_temperature, **contender.hyperparameters}
+    scale = hyperparameters["inverse_temperature"] if world.tempered else 1.0
+    return algorithms.make(
+        contender.algorithm, model, per_arm=num_arms, prior=(prior.mean, prior.variance / scale), **hyperparameters
+    )
+
+
+def _is_better(found: Results, name: str, text: str, firsts: Sequence[str], second: str) -> Claim:
+    """Whether each of `firsts` has less regret than `second`, in every world."""
+    differences = {
+        f"{world}, {first} - {second}": paired(final(found, world, first), final(found, world, second))
+        for world in found.environments
+        for first in firsts
+    }
+    evidence = "; ".join(f"{label}: {difference}" for label, difference in differences.items())
+    return Claim(name, text, all_of(*(is_less(difference) for difference in differences.values())), evidence)
+
+
+def _is_cheaper(found: Results, firsts: Sequence[str], second: str) -> tuple[str, str]:
+    """Whether each of `firsts` takes less time for a round than `second`, and the times."""
+    rounds = dict.fromkeys((*firsts, second), 0)
+    seconds = dict.fromkeys(rounds, 0.0)
+    for (_, name), arrays in found.cells.items():
+        if name in rounds:
+            rounds[name] += arrays["regret"].size
+            seconds[name] += float(np.sum(arrays["seconds"]))
+    cost = {name: 1e6 * seconds[name] / rounds[name] for name in rounds}
+    verdict = HOLDS if max(cost[name] for name in firsts) < cost[second] else FAILS
+    return verdict, "microseconds a round: " + ", ".join(f"{name} {each:.0f}" for name, each in cost.items())
+
+
+EXPERIMENT = MovieLens(
+    name="movielens",
+    title="MovieLens",
+    worlds=(
+        MovieWorld("eta=10", "movielens", inverse_temperature=10.0),
+        MovieWorld("eta=1", "movielens", inverse_temperature=1.0),
+        MovieWorld("eta=100", "movielens", inverse_temperature=100.0),
+        MovieWorld("eta=10, prior untempered", "movielens", inverse_temperature=10.0, tempered=False),
+    ),
+    contenders=(
+        Contender("vits_ii", "vits_ii"),
+        Contender("vits_ii_single", "vits_ii", {"draws": "single"}),
+        Contender("vits_ii_hf", "vits_ii_hf"),
+        Contender("vits_ng", "vits_ng"),
+        Contender("laplace_ts", "laplace_ts"),
+        Contender("lmc_ts", "lmc_ts", {"num_steps": 10}),
+        Contender("lin_ts", "lin_ts", model=Model("linear", {"dim": 5})),
+        Contender("uniform", "uniform"),
+    ),
+    model=Model("logistic", {"dim": 5}),
+    horizon=5000,
+    seeds=50,
+    chunk=10,
+)
+
+PRESETS = {
+    "paper": EXPERIMENT,
+    "quick": dataclasses.replace(EXPERIMENT, worlds=EXPERIMENT.worlds[:2], horizon=1000, seeds=10),
+}
