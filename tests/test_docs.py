@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 import vits
@@ -24,12 +25,19 @@ def python_blocks(text):
 
 
 def test_the_fifteen_lines_of_the_readme_run(capsys):
-    (block,) = python_blocks(README)
+    block = python_blocks(README)[0]
     assert len([line for line in block.splitlines() if line.strip()]) <= 15
     exec(compile(block, "README.md", "exec"), {})
     printed = capsys.readouterr().out
     assert "VITS-II" in printed
     assert "0 failed seeds" in printed
+
+
+def test_the_other_code_of_the_readme_runs():
+    for block in python_blocks(README)[1:]:
+        names = {}
+        exec(compile(block, "README.md", "exec"), names)
+        assert names["policy"].init(jax.random.key(0)).mean.shape == (8,)
 
 
 def test_the_table_of_the_readme_is_the_registry():
