@@ -43,5 +43,5 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 def load_arrays(path: Path) -> Arrays:
     """Read an npz file whole."""
-    with np.load(path, allow_pickle=False) as file:
+    with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}

@@ -255,5 +255,5 @@ def _stored(file: Path) -> Factors | None:
     """What was computed before, unless it is not there or cannot be read."""
     try:
         return Factors(**files.load_arrays(file))
-    except (OSError, ValueError, TypeError, zipfile.BadZipFile):
+    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile):
         return None
