@@ -41,7 +41,8 @@ _EXPERIMENTS = (
     Entry("quadratic", "quadratic bandit with neural networks", "figure 2", "experiments/quadratic.py"),
     Entry("movielens", "recommending movies, one posterior each", "figure 3", "experiments/movielens.py"),
     Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
-        Entry("compute", "time to a Gaussian target", "appendix on computation", "experiments/compute.py"),
+    Entry("compute", "time to a Gaussian target", "appendix on computation", "experiments/compute.py"),
+    Entry("theory", "regret of VITS-I against rounds and dimension", "theorem 1", "experiments/theory.py"),
     Entry("fixed-linear", "ten fixed arms, linear rewards", "appendix", "experiments/fixed_linear.py"),
     Entry("fixed-logistic", "ten fixed arms, logistic rewards", "appendix", "experiments/fixed_logistic.py"),
 )

@@ -86,7 +86,7 @@ class Theory(StepRule):
     reported as capped.
     """
 
-    horizon: int
+    horizon: Scalar
     noise: Scalar
 
     def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
@@ -94,8 +94,8 @@ class Theory(StepRule):
         eigenvalues = jnp.linalg.eigvalsh(terrain.potential.hessian(terrain.data, terrain.mean))
         smallest, largest = eigenvalues[0], eigenvalues[-1]
         kappa, dim = largest / smallest, terrain.mean.shape[0]
-        log_3t3 = math.log(3.0) + 3.0 * math.log(self.horizon)
-        log_term = jnp.log(2.0 * self.noise * kappa) + 2.0 * math.log(dim * self.horizon * log_3t3)
+        log_3t3 = math.log(3.0) + 3.0 * jnp.log(self.horizon)
+        log_term = jnp.log(2.0 * self.noise * kappa) + 2.0 * jnp.log(dim * self.horizon * log_3t3)
         wanted = 1.0 + 2.0 * (1.0 + 2.0 * kappa**2) * log_term
         return Plan(
             size=smallest / (2.0 * (smallest**2 + 2.0 * largest**2)),
@@ -139,7 +139,7 @@ def theory(*, horizon: int, noise: Scalar | float = 1.0) -> Theory:
     """The step and the number of steps of the regret bound; `num_steps` becomes the cap on the latter."""
     checks.count("horizon", horizon)
     checks.positive("noise", noise)
-    return Theory(horizon, jnp.asarray(noise, float))
+    return Theory(jnp.asarray(horizon, float), jnp.asarray(noise, float))
 
 
 def theory_inverse_temperature(*, dim: int, horizon: int, prior_precision: float = 1.0, noise: float = 1.0) -> float:

@@ -26,8 +26,9 @@ def table(summary: dict[str, Any]) -> Table:
 def regret(summary: dict[str, Any]) -> Table:
     """Cumulative regret at the end."""
     rows = summary["rows"]
+    horizons = {row["horizon"] for row in rows}
     return Table(
-        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds"),
+        _title(summary, "cumulative regret" + (f" after {horizons.pop()} rounds" if len(horizons) == 1 else "")),
         ("environment", "algorithm", "mean ± s.e.", "median", "seeds", "failed", "rounds/s"),
         [
             (
@@ -60,7 +61,27 @@ def steps(summary: dict[str, Any]) -> Table:
     )
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps}
+def times(summary: dict[str, Any]) -> Table:
+    """Steps to the target, time of a step, and their product."""
+    return Table(
+        _title(summary, f"time until KL ≤ {summary['settings']['epsilon']:g}"),
+        ("target", "algorithm", "steps", "µs a step", "ms", "seeds", "missed"),
+        [
+            (
+                row["environment"],
+                row["algorithm"],
+                f"> {row['horizon']:,}" if row["steps_median"] is None else f"{row['steps_median']:,.0f}",
+                f"{1e6 * row['seconds_per_step']:.1f}",
+                _milliseconds(row),
+                str(row["seeds"]),
+                str(row["not_reached"]),
+            )
+            for row in summary["rows"]
+        ],
+    )
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps, "compute": times}
 """The tables of experiments that are not about regret."""
 
 
@@ -80,3 +101,9 @@ def _steps(row: Row) -> str:
     if row["steps_median"] is not None:
         return f"{row['steps_median']:,.0f}"
     return "diverged" if row["diverged"] > row["not_reached"] else f"> {row['horizon']:,}"
+
+
+def _milliseconds(row: Row) -> str:
+    if row["seconds_to_target"] is None:
+        return f"> {1e3 * row['horizon'] * row['seconds_per_step']:.2f}"
+    return f"{1e3 * row['seconds_to_target']:.2f}"

@@ -4,5 +4,6 @@ from vits.environments.base import Environment
 from vits.environments.fixed_arms import fixed_linear, fixed_logistic
 from vits.environments.movielens import movielens
 from vits.environments.pool import linear, quadratic
+from vits.environments.sphere import sphere
 
-__all__ = ["Environment", "fixed_linear", "fixed_logistic", "linear", "movielens", "quadratic"]
+__all__ = ["Environment", "fixed_linear", "fixed_logistic", "linear", "movielens", "quadratic", "sphere"]

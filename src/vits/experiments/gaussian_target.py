@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from vits import algorithms, checks, models, registry, steps
 from vits.policies import PosteriorPolicy
@@ -57,14 +57,12 @@ def _log_det(matrix: Float[Array, "dim dim"]) -> Scalar:
 class Approximation(eqx.Module):
     """A posterior on its way from N(0, I) to the target, step by step, and the Gaussian that it stands for."""
 
+    potential: eqx.AbstractVar[Quadratic]
+    """The target."""
     posterior: eqx.AbstractVar[Posterior]
+    """The algorithm, with the target for its prior."""
     begin: eqx.AbstractVar[Posterior]
-    """The same posterior with the start N(0, I) for its prior."""
-
-    @property
-    def potential(self) -> Quadratic:
-        """The target's potential."""
-        return self.posterior.potential
+    """The same with the start N(0, I) for its prior."""
 
     def start(self, key: Key[Array, ""]) -> State:
         """N(0, I), or a draw from it, facing the target."""
@@ -83,8 +81,9 @@ class Approximation(eqx.Module):
 class Variational(Approximation):
     """A posterior that is a Gaussian."""
 
+    potential: Quadratic
     posterior: GaussianPosterior
-    begin: GaussianPosterior
+    begin: Posterior
 
     def kl(self, state: State) -> Scalar:
         """KL of the posterior itself."""
@@ -93,10 +92,10 @@ class Variational(Approximation):
 
 
 class Path(NamedTuple):
-    """A chain, how many steps it took, and the moments of where it has been since the burn-in."""
+    """A chain, how many steps it took since the burn-in, and the moments of where it has been since."""
 
     chain: State
-    count: Int[Array, ""]
+    num_seen: Int[Array, ""]
     mean: Float[Array, " dim"]
     scatter: Float[Array, "dim dim"]
 
@@ -104,6 +103,7 @@ class Path(NamedTuple):
 class Averaged(Approximation):
     """One chain, as the paper reads it: the moments of its path after `burn_in` steps."""
 
+    potential: Quadratic
     posterior: Posterior
     begin: Posterior
     burn_in: int
@@ -117,11 +117,11 @@ class Averaged(Approximation):
     def step(self, key: Key[Array, ""], state: Path) -> tuple[Path, Info]:
         """One step of the chain; Welford's update of the moments once the burn-in is over."""
         chain, info = super().step(key, state.chain)
-        count = state.count + 1
-        weight = jnp.where(count > 0, 1.0 / jnp.maximum(count, 1), 0.0).astype(state.mean.dtype)
+        seen = state.num_seen + 1
+        weight = jnp.where(seen > 0, 1.0 / jnp.maximum(seen, 1).astype(state.mean.dtype), 0.0)
         away = chain.theta - state.mean
         scatter = (1.0 - weight) * (state.scatter + weight * jnp.outer(away, away))
-        return Path(chain, count, state.mean + weight * away, scatter), info
+        return Path(chain, seen, state.mean + weight * away, scatter), info
 
     def kl(self, state: Path) -> Scalar:
         """KL of the Gaussian with the path's moments."""
@@ -131,6 +131,7 @@ class Averaged(Approximation):
 class Chains(Approximation):
     """A chain in law: the distribution of where it is after k steps, seen in `num_chains` independent chains."""
 
+    potential: Quadratic
     posterior: Posterior
     begin: Posterior
     num_chains: int
@@ -180,6 +181,10 @@ class Contender:
     burn_in: int = 1000
     """Steps that do not count for the path's moments."""
 
+    def num_seeds(self, seeds: int) -> int:
+        """How many of the experiment's seeds it plays."""
+        return min(seeds, self.max_seeds or seeds)
+
 
 READINGS = ("variational", "averaged", "law")
 
@@ -199,11 +204,13 @@ def approximation(contender: Contender, target: Quadratic, step_size: float) -> 
     begin = policy.posterior
     posterior = eqx.tree_at(lambda p: p.potential, begin, target)
     if contender.reading == "variational":
-        return Variational(posterior, begin)
+        if not isinstance(posterior, GaussianPosterior):
+            raise ValueError(f"{contender.algorithm} is no Gaussian: its reading must be 'averaged' or 'law'")
+        return Variational(target, posterior, begin)
     if contender.reading == "averaged":
-        return Averaged(posterior, begin, contender.burn_in)
+        return Averaged(target, posterior, begin, contender.burn_in)
     if contender.reading == "law":
-        return Chains(posterior, begin, contender.chains)
+        return Chains(target, posterior, begin, contender.chains)
     raise registry.unknown("reading", contender.reading, READINGS)
 
 
@@ -222,71 +229,3 @@ def floor(approximation: Approximation, step_size: float) -> float:
     if isinstance(draws, Plain) and not draws.mirrored:
         return float(np.sum(h * p / (2.0 - h * p))) / (2.0 * draws.num_samples)
     return 0.0
-
-
-class Arrival(NamedTuple):
-    """When each seed came within epsilon of the target: the number of steps, 0 if it did not.
-
-    `diverged` are seeds with an update that was refused; they are not followed further. `refreshed` counts repairs of
-    an inverse on the way.
-    """
-
-    steps: Int[Array, " seeds"]
-    diverged: Bool[Array, " seeds"]
-    refreshed: Int[Array, " seeds"]
-
-
-@eqx.filter_jit
-def arrival(
-    approximation: Approximation,
-    keys: Key[Array, " seeds"],
-    epsilon: Scalar,
-    cap: Int[Array, ""],
-    look_every: int,
-) -> Arrival:
-    """Walk until KL <= epsilon in every seed, or `cap` steps are taken."""
-    states = jax.vmap(approximation.start)(keys)
-    nobody = jnp.zeros(keys.shape, int)
-
-    def is_underway(arrived: Arrival) -> Bool[Array, " seeds"]:
-        return (arrived.steps == 0) & ~arrived.diverged
-
-    def unfinished(carry: tuple[Int[Array, ""], State, Arrival]) -> Bool[Array, ""]:
-        k, _, arrived = carry
-        return (k < cap) & jnp.any(is_underway(arrived))
-
-    def walk(carry: tuple[Int[Array, ""], State, Arrival]) -> tuple[Int[Array, ""], State, Arrival]:
-        k, states, arrived = carry
-        k, states, rejected, refreshed = _advance(approximation, keys, k, states, look_every)
-        underway = is_underway(arrived)
-        near = jax.vmap(approximation.kl)(states) <= epsilon
-        return (
-            k,
-            states,
-            Arrival(
-                steps=jnp.where(underway & near & ~rejected, k, arrived.steps),
-                diverged=arrived.diverged | (underway & rejected),
-                refreshed=arrived.refreshed + jnp.where(underway, refreshed, 0),
-            ),
-        )
-
-    first = (jnp.asarray(0), states, Arrival(nobody, nobody > 0, nobody))
-    return jax.lax.while_loop(unfinished, walk, first)[2]
-
-
-def _advance(
-    approximation: Approximation, keys: Key[Array, " seeds"], k: Int[Array, ""], states: State, num_steps: int
-) -> tuple[Int[Array, ""], State, Bool[Array, " seeds"], Int[Array, " seeds"]]:
-    """Some steps of every seed: the step reached, the states, who had an update refused and how many repairs."""
-
-    def step(
-        carry: tuple[Int[Array, ""], State, Bool[Array, " seeds"], Int[Array, " seeds"]],
-    ) -> tuple[Int[Array, ""], State, Bool[Array, " seeds"], Int[Array, " seeds"]]:
-        k, states, rejected, refreshed = carry
-        states, info = jax.vmap(approximation.step)(jax.vmap(jax.random.fold_in, (0, None))(keys, k), states)
-        return k + 1, states, rejected | info.rejected, refreshed + info.refreshed.astype(int)
-
-    first = (k, states, jnp.zeros(keys.shape, bool), jnp.zeros(keys.shape, int))
-    if num_steps == 1:
-        return step(first)
-    return jax.lax.fori_loop(0, num_steps, lambda _, carry: step(carry), first)

@@ -12,12 +12,9 @@ are chosen here. Two things decide what is found:
 """
 
 import dataclasses
-import time
 from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -26,6 +23,7 @@ from vits.compare import Claim
 from vits.experiments import gaussian_target
 from vits.experiments.base import Cell, Experiment, Progress
 from vits.experiments.gaussian_target import Contender
+from vits.experiments.walk import course
 from vits.results import Arrays, Results
 
 LINEAR = (0.9, 1.1)
@@ -80,34 +78,39 @@ class KLExperiment(Experiment):
     def _cell(self, step_size: float, condition_number: float, contender: Contender) -> Cell:
         target = gaussian_target.gaussian_target(self.seed, self.dim, condition_number)
         approximation = gaussian_target.approximation(contender, target, step_size)
-        seeds = min(self.seeds, contender.max_seeds or self.seeds)
+        floor = gaussian_target.floor(approximation, step_size)
 
         def compute(progress: Progress) -> Arrays:
-            keys = jax.random.split(jax.random.key(self.seed), seeds)
-            floor = gaussian_target.floor(approximation, step_size)
-
-            def walk(cap: int) -> gaussian_target.Arrival:
-                epsilon = jnp.asarray(self.epsilon, float)
-                arrived = gaussian_target.arrival(approximation, keys, epsilon, jnp.asarray(cap), contender.look_every)
-                return jax.tree.map(np.asarray, arrived)
-
-            arrived = walk(0)  # nobody moves: it compiles, and is the answer below the floor
-            started = time.perf_counter()
-            if floor < self.epsilon:
-                arrived = walk(self.horizon)
-            progress(1)
-            return {
-                "steps": np.where(arrived.steps > 0, arrived.steps, np.inf),
-                "diverged": np.asarray(arrived.diverged),
-                "refreshed": np.asarray(arrived.refreshed),
+            seeds = contender.num_seeds(self.seeds)
+            arrays = {
+                "steps": np.full(seeds, np.inf),
+                "diverged": np.zeros(seeds, bool),
+                "refreshed": np.zeros(seeds, int),
                 "floor": np.full(seeds, floor),
-                "seconds": np.array([time.perf_counter() - started]),
+                "seconds": np.zeros(1),
             }
+            if floor < self.epsilon:
+                found = course(
+                    contender,
+                    approximation,
+                    seed=self.seed,
+                    seeds=self.seeds,
+                    epsilon=self.epsilon,
+                    cap=self.horizon,
+                )
+                arrays.update(
+                    steps=found.steps,
+                    diverged=found.diverged,
+                    refreshed=found.refreshed,
+                    seconds=np.array([found.seconds]),
+                )
+            progress(1)
+            return arrays
 
         return Cell(
             environment=label(step_size, condition_number),
             algorithm=contender.label,
-            chunk=f"0-{seeds - 1}",
+            chunk="all",
             hyperparameters={"h": step_size, **contender.hyperparameters},
             cost=1,
             settings=[
@@ -117,6 +120,7 @@ class KLExperiment(Experiment):
                 self.dim,
                 self.epsilon,
                 self.horizon,
+                self.seeds,
                 self.seed,
             ],
             compute=compute,

@@ -75,3 +75,29 @@ def _mark(row: dict[str, Any]) -> tuple[str, float]:
     if row["below_floor"]:
         return "s", 4.0
     return ("x", 2.0) if row["diverged"] > row["not_reached"] else ("v", 1.0)
+
+
+def clock(results: Results) -> Path:
+    """KL against seconds, one panel per dimension: medians, and bands from the 10 % to the 90 % quantile of seeds."""
+    settings = results.summary["settings"]
+    colours = style.colours(results.algorithms)
+    figure, panels = style.panels(len(results.environments))
+    for environment, axes in zip(results.environments, panels, strict=True):
+        for name, dash in zip(results.algorithms, itertools.cycle(style.DASHES)):
+            arrays = results.cells[environment, name]
+            kl = np.where(np.isfinite(arrays["kl"]), arrays["kl"], np.nan)
+            seen = np.any(np.isfinite(kl), axis=0)
+            steps = arrays["stride"][0] * (1.0 + np.arange(kl.shape[1])[seen])
+            seconds = steps * np.min(arrays["seconds_per_step"])
+            low, median, high = np.nanquantile(kl[:, seen], (0.1, 0.5, 0.9), axis=0)
+            axes.plot(seconds, median, color=colours[name], label=name, linewidth=1.7, linestyle=dash)
+            axes.fill_between(seconds, low, high, color=colours[name], alpha=0.18, linewidth=0)
+        axes.axhline(settings["epsilon"], color=CAP, linestyle="dashed", linewidth=1.2, zorder=1)
+        axes.set(xscale="log", yscale="log", xlabel="seconds")
+        axes.set_title(environment, loc="left", fontsize=11)
+        style.frame(axes)
+    panels[0].set_ylabel("KL to the target")
+    panels[0].plot([], [], color=CAP, linestyle="dashed", linewidth=1.2, label=f"KL = {settings['epsilon']:g}")
+    target = f"condition number {settings['condition_number']:g}, step size {settings['step_size']:g} / λmax"
+    title = f"{settings['title']}: {target}, medians, bands from 10 % to 90 %"
+    return style.finish(figure, panels, title, results.folder / "kl.png")

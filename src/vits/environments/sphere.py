@@ -1,0 +1,65 @@
+"""Unit arms in all directions, new in every round: linear bandits within the assumptions of the regret bound."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks
+from vits.environments.base import Environment
+from vits.types import Round, Scalar
+
+
+class SphereParams(NamedTuple):
+    """The true parameters, of length 1."""
+
+    theta: Float[Array, " dim"]
+
+
+class Sphere(Environment):
+    """Arms uniform on the unit sphere, r = x' theta* + noise eps, |theta*| = 1.
+
+    For draws of theta in the direction u, the arm that is played is u times a constant plus something without
+    direction: the regret of a round is on average proportional to 1 - cos(u, theta*), as if every direction could be
+    played.
+    """
+
+    noise: Scalar
+    dim: int
+    num_arms: int
+
+    def init(self, key: Key[Array, ""]) -> SphereParams:
+        """theta* uniform on the sphere."""
+        theta = jax.random.normal(key, (self.dim,))
+        return SphereParams(theta / jnp.linalg.norm(theta))
+
+    def draw(self, key: Key[Array, ""], params: SphereParams, t: Int[Array, ""]) -> Round:
+        """Fresh arms, and what each of them pays."""
+        arm_key, noise_key = jax.random.split(key)
+        arms = jax.random.normal(arm_key, (self.num_arms, self.dim))
+        arms = arms / jnp.linalg.norm(arms, axis=1, keepdims=True)
+        means = arms @ params.theta
+        return Round(arms, means, means + self.noise * jax.random.normal(noise_key, means.shape))
+
+
+def sphere(dim: int = 4, num_arms: int = 50, noise: Scalar | float = 1.0) -> Sphere:
+    """A linear bandit with unit arms in all directions, new in every round.
+
+    Args:
+        dim: number of features.
+        num_arms: arms on offer each round.
+        noise: standard deviation of the rewards.
+
+    Returns:
+        An environment.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.sphere(dim=3).num_arms
+        50
+    """
+    checks.count("dim", dim)
+    checks.count("num_arms", num_arms)
+    checks.not_negative("noise", noise)
+    return Sphere(noise=jnp.asarray(noise, float), dim=dim, num_arms=num_arms)
