@@ -248,6 +248,8 @@ def test_wrong_settings_are_named():
         vits.make("lmc_ts", vits.models.poisson(3), preconditioner="design")
     with pytest.raises(ValueError, match="preconditioner must be 'none' with a window"):
         vits.make("lmc_ts", vits.models.logistic(3), preconditioner="design", window=10)
+    with pytest.raises(ValueError, match="step_rule must be safe or constant with a preconditioner, but is PerObs"):
+        vits.make("lmc_ts", vits.models.linear(3), preconditioner="design", step_rule="per_observation")
     with pytest.raises(ValueError, match="num_steps must be a whole number of at least 1, but is 0"):
         vits.make("lmc_ts", vits.models.linear(3), num_steps=0)
 

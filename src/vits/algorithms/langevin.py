@@ -39,7 +39,7 @@ def lmc_ts(
             on U / eta), or a rule from `vits.steps`.
         preconditioner: "none"; or "design", which steps along (P0 + eta L sum phi phi')^-1 with L the largest second
             derivative of the loss, and needs a handful of steps whatever the condition number. It is for linear and
-            logistic models, and for the rules "safe" and "constant": a step of 1 is the length of a Newton step.
+            logistic models, and for safe or constant steps: a step of 1 is as long as Newton's.
         prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         window: only the last so many observations count.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
@@ -73,6 +73,8 @@ def lmc_ts(
         raise registry.unknown("preconditioner", preconditioner, ("none", "design"))
     if window is not None or minibatch is not None:
         raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
+    if isinstance(rule, (steps.PerObservation, steps.Theory)):
+        raise ValueError(f"step_rule must be safe or constant with a preconditioner, but is {type(rule).__name__}")
     design = langevin.design_matrix(model, potential)
     return policies.Thompson(model, _chain(model, potential, rule, num_steps, design))
 
