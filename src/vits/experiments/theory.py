@@ -165,7 +165,7 @@ class TheoryExperiment(Experiment):
         return [Claim("theorem", claim, compare.all_of(*verdicts), "; ".join(evidence))]
 
     def growth(self, found: Results, algorithm: str, *, over_log: bool = False) -> dict[str, Growth]:
-        """The exponents of T and d of the regret, or of regret / log(3 T^3); a seed that failed anywhere is left out."""
+        """The exponents of T and d of the regret, or of regret / log(3 T^3); failed seeds are left out."""
         settings = [(d, T) for d in self.dims for T in self.horizons]
         regret = np.stack([self._regret(found, d, T, algorithm) for d, T in settings])
         if over_log:
