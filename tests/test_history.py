@@ -62,7 +62,7 @@ def test_a_window_holds_exactly_the_last_rows(window, count):
         np.testing.assert_allclose(moments(history)[name], value, atol=1e-12)
 
 
-@pytest.mark.parametrize(("count", "blocks"), [(0, 0), (1, 1), (BLOCK, 1), (BLOCK + 1, 2), (200, 4)])
+@pytest.mark.parametrize(("count", "blocks"), [(0, 0), (1, 1), (BLOCK, 1), (BLOCK + 1, 2), (200, 2)])
 def test_a_sum_visits_as_many_blocks_as_are_filled(count, blocks):
     visited = filled(count, capacity=5000).sum(lambda phi, r, weight: jnp.ones((), int))
     assert int(visited) == blocks
@@ -70,7 +70,7 @@ def test_a_sum_visits_as_many_blocks_as_are_filled(count, blocks):
 
 def test_within_a_batch_every_history_sums_its_own_rows():
     counts = [0, 3, BLOCK + 1]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[filled(count, capacity=100) for count in counts])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[filled(count, capacity=200) for count in counts])
     found = jax.vmap(moments)(stacked)
     for i, count in enumerate(counts):
         np.testing.assert_allclose(found["gram"][i], plain_moments(slice(0, count))["gram"], rtol=1e-4, atol=1e-4)

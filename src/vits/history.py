@@ -19,8 +19,8 @@ from vits.types import Observation, Scalar, Undoable
 DEFAULT_CAPACITY = 1024
 """Observations that fit when nobody said how many will come."""
 
-BLOCK = 64
-"""Rows that enter a sum at once."""
+BLOCK = 128
+"""Rows that enter a sum at once, where a row is cheap."""
 
 Total = TypeVar("Total", bound=PyTree[Any])
 Term = Callable[[Float[Array, "rows dim"], Float[Array, " rows"], Float[Array, " rows"]], Total]
@@ -180,10 +180,10 @@ class Buffer(eqx.Module):
     capacity: int | None = None
     window: int | None = None
 
-    def init(self, dim: int) -> History:
-        """An empty history of observations with `dim` features."""
+    def init(self, dim: int, block: int = BLOCK) -> History:
+        """An empty history of observations with `dim` features, summed `block` rows at once."""
         capacity = self.window or self.capacity or DEFAULT_CAPACITY
-        block = min(BLOCK, capacity)
+        block = min(block, capacity)
         rows = (capacity // block + 1) * block
         features, rewards, seen = jnp.zeros((rows, dim)), jnp.zeros(rows), jnp.asarray(0)
         if self.window is None:

@@ -110,8 +110,9 @@ class Logistic(Glm):
         return jax.nn.sigmoid(f) - reward
 
     def d2loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """sigmoid(f) sigmoid(-f), which is exact where 1 - sigmoid(f) would round to 0."""
-        return jax.nn.sigmoid(f) * jax.nn.sigmoid(-f)
+        """sigmoid(f) sigmoid(-f) = e / (1 + e)^2 with e = exp(-|f|), which does not round to 0 too early."""
+        e = jnp.exp(-jnp.abs(f))
+        return e / jnp.square(1.0 + e)
 
     def expected_derivatives(
         self, mean: Float[Array, " n"], deviation: Float[Array, " n"], reward: Float[Array, " n"]

@@ -103,7 +103,7 @@ def exact_curvature(
     potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
 ) -> Dense:
     """A = the mean of hess U over the points."""
-    return Dense(jnp.mean(jax.vmap(potential.hessian, (None, 0))(data, draw.thetas), axis=0))
+    return Dense(potential.mean_hessian(data, draw.thetas))
 
 
 def stein_factors(draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Factored:

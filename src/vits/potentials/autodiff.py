@@ -16,6 +16,9 @@ from vits.types import Observation, Scalar
 MARGIN = 2.0
 """How much larger than where it was looked at the curvature may be where the steps go."""
 
+BLOCK = 32
+"""Rows that enter a sum at once: few, because an empty row costs as much as a full one."""
+
 CurvatureForm = Callable[
     [RewardModel, Float[Array, " p"], Float[Array, "n d"], Float[Array, " n"], Float[Array, " n"]],
     Float[Array, "p p"],
@@ -69,7 +72,7 @@ class AutodiffPotential(Potential):
 
     def init(self) -> AutodiffData:
         """An empty history."""
-        return AutodiffData(self.buffer.init(self.model.dim))
+        return AutodiffData(self.buffer.init(self.model.dim, BLOCK))
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Where the model can learn from."""

@@ -4,6 +4,7 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
@@ -58,6 +59,10 @@ class Potential(eqx.Module):
     @abc.abstractmethod
     def hessian(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
         """Hessian of U_t at theta."""
+
+    def mean_hessian(self, data: Data, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
+        """The average of the Hessians at several points."""
+        return jnp.mean(jax.vmap(self.hessian, (None, 0))(data, thetas), axis=0)
 
     @abc.abstractmethod
     def expectations(

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
@@ -66,9 +67,14 @@ class GlmPotential(Potential):
 
     def hessian(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
         """eta Phi' diag(l''(Phi theta, r)) Phi + P0."""
+        return self.mean_hessian(data, theta[None])
+
+    def mean_hessian(self, data: GlmData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
+        """eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all points."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "d d"]:
-            return _gram(phi, weight * self.model.d2loss(phi @ theta, r))
+            d2loss = jax.vmap(lambda theta: self.model.d2loss(phi @ theta, r))(thetas)
+            return _gram(phi, weight * jnp.mean(d2loss, axis=0))
 
         return self.inverse_temperature * data.history.sum(term) + self.prior.precision
 

@@ -55,6 +55,10 @@ class Quadratic(Potential):
         """eta V, whatever theta."""
         return data.precision
 
+    def mean_hessian(self, data: QuadraticData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
+        """eta V, whatever the points."""
+        return data.precision
+
     def expectations(
         self,
         key: Key[Array, ""],
