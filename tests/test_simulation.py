@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -192,3 +194,13 @@ def test_the_worlds_are_those_that_are_played():
     trace = vits.simulate(0, world, vits.make("uniform", MODEL), 2000, seeds=[3, 1])
     expected = np.einsum("sd,sd->s", params.pool[:, 0], params.theta)
     np.testing.assert_allclose(trace.reward.mean(axis=1), expected, atol=4 / np.sqrt(2000))
+
+
+def test_programs_that_call_lapack_are_not_run_side_by_side(monkeypatch):
+    """Two of them can wait for each other forever in XLA's pool of threads."""
+    pools = []
+    monkeypatch.setattr(simulation, "ThreadPoolExecutor", lambda n: pools.append(n) or ThreadPoolExecutor(n))
+    run("vits_i", workers=2)
+    assert pools == []
+    run("vits_ii", workers=2)
+    assert pools == [2]

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -238,7 +238,7 @@ def _run(
                     progress(num_rounds * size)
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
-    if workers == 1:
+    if workers == 1 or _calls_lapack(environment, *chunks[0], has_own):
         played = [play_chunk(chunk) for chunk in chunks]
     else:
         with ThreadPoolExecutor(workers) as pool:
@@ -289,6 +289,24 @@ def _play(
     shapes = eqx.filter_eval_shape(everyone, policy, players, first)[1]
     steps = jax.tree.map(lambda x: jnp.zeros((SEGMENT, *x.shape), x.dtype), shapes)
     return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))
+
+
+_LAPACK_CALLERS: dict[Any, bool] = {}
+
+
+def _calls_lapack(environment: Environment, policy: Policy, players: Player, own_policies: bool) -> bool:
+    """Whether the compiled program calls LAPACK, whose batches XLA hands out to its own pool of threads.
+
+    Two such programs at a time can each wait there for the other, forever; so they are run one after the other.
+    """
+    arguments = (environment, policy, players, own_policies)
+    leaves, structure = jax.tree.flatten(arguments)
+    key = (structure, *((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf for leaf in leaves))
+    if key not in _LAPACK_CALLERS:
+        nothing = jnp.asarray(0)
+        program = cast(Any, _play).lower(environment, policy, players, nothing, nothing, own_policies).as_text()
+        _LAPACK_CALLERS[key] = "lapack_" in program or "blas_" in program
+    return _LAPACK_CALLERS[key]
 
 
 def _policy_axis(own_policies: bool) -> Any:
