@@ -5,7 +5,7 @@ than the prior, a curvature that is not positive) the step is damped until the o
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,8 @@ def _one_by_one(function: Function) -> Function:
     LAPACK calls on a whole batch of large matrices wait for threads of the pool they run in: two programs that run at
     the same time, like the workers of a simulation, can wait for each other forever.
     """
-    return cast(Function, jax.custom_batching.sequential_vmap(function))
+    sequential: Callable[[Function], Function] = jax.custom_batching.sequential_vmap
+    return sequential(function)
 
 
 class Line(NamedTuple):
