@@ -82,7 +82,7 @@ def movielens(
         folder: the folder with `ratings.dat`, or the official `ml-1m.zip`; by default the environment variable
             VITS_DATA, or where `vits data movielens` puts it.
         num_arms: movies that each seed draws among those that were rated.
-        scale: what regret is measured in: "probability" of a reward, or its "logit" x' theta_a. The rounds are the same.
+        scale: what regret is measured in: "probability" of a reward, or its "logit"; the rounds are the same.
         dim: length of the vectors.
         ridge: penalty of the factorisation.
         num_sweeps: sweeps of the factorisation.
