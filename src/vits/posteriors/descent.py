@@ -5,7 +5,7 @@ than the prior, a curvature that is not positive) the step is damped until the o
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +28,7 @@ def _one_by_one(function: Function) -> Function:
     LAPACK calls on a whole batch of large matrices wait for threads of the pool they run in: two programs that run at
     the same time, like the workers of a simulation, can wait for each other forever.
     """
-    sequential: Callable[[Function], Function] = jax.custom_batching.sequential_vmap
-    return sequential(function)
+    return cast(Function, jax.custom_batching.sequential_vmap(function))
 
 
 class Line(NamedTuple):
