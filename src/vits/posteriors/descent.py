@@ -5,7 +5,7 @@ than the prior, a curvature that is not positive) the step is damped until the o
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,22 +13,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from vits.types import Scalar, choose
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 MAX_HALVINGS = 10
 """After so many halvings a step is not taken at all."""
 
 NEGLIGIBLE = 1e-3
 """Differences of the objective, in nats, that are too small to be told from rounding or to matter."""
-
-
-def _one_by_one(function: Function) -> Function:
-    """The function, mapped over a batch by a loop.
-
-    LAPACK calls on a whole batch of large matrices wait for threads of the pool they run in: two programs that run at
-    the same time, like the workers of a simulation, can wait for each other forever.
-    """
-    return cast(Function, jax.custom_batching.sequential_vmap(function))
 
 
 class Line(NamedTuple):
@@ -76,11 +65,6 @@ def backtracked(start: PyTree[Any], size: Scalar, trial: Callable[[Scalar], Line
     return Damped(choose(accepted, end, start), jnp.where(accepted, last, 0.0), (trials > 1) | ~accepted)
 
 
-@_one_by_one
-def _is_positive_definite(matrix: Float[Array, "d d"]) -> Bool[Array, ""]:
-    return jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix)))
-
-
 class Raised(NamedTuple):
     """A positive definite matrix, and whether it had to be raised to become one."""
 
@@ -95,7 +79,7 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], max_trials: 
     """
 
     def is_above(tau: Scalar) -> Bool[Array, ""]:
-        return _is_positive_definite(matrix + (tau - 0.5) * floor)
+        return jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix + (tau - 0.5) * floor)))
 
     def unfinished(carry: tuple[Array, Scalar, Bool[Array, ""]]) -> Bool[Array, ""]:
         trials, _, above = carry
@@ -111,7 +95,6 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], max_trials: 
     return Raised(matrix + tau * floor, trials > 0)
 
 
-@_one_by_one
 def sqrt_of_inverse(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """B = L^-T with precision = L L', so that B B' is the covariance."""
     identity = jnp.eye(precision.shape[0], dtype=precision.dtype)
