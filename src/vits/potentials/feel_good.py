@@ -24,6 +24,9 @@ from vits.models import RewardModel
 from vits.potentials.base import Data, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
 
+BLOCK = 16
+"""Rounds that enter a sum at once: few, because each brings all its arms."""
+
 Mean = Callable[[Float[Array, " dim"]], Scalar]
 """The expected reward of an arm under the parameters at hand."""
 
@@ -129,7 +132,7 @@ class FeelGood(Potential):
 
     def init(self) -> FeelGoodData:
         """No rounds yet."""
-        return FeelGoodData(self.base.init(), self.buffer.init(self.num_arms * self.model.dim))
+        return FeelGoodData(self.base.init(), self.buffer.init(self.num_arms * self.model.dim, BLOCK))
 
     def observe(self, data: FeelGoodData, observation: Observation) -> FeelGoodData:
         """One observation more, and all arms of its round."""
@@ -164,8 +167,15 @@ class FeelGood(Potential):
 
     def hessian(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
         """hess U - w sum_s hess bonus_s; of the plain form it sees what lies between the kinks."""
-        total = data.rounds.sum(partial(jax.hessian(self._bonus), theta))
-        return self.base.hessian(data.base, theta) - self.weight * total
+        return self.mean_hessian(data, theta[None])
+
+    def mean_hessian(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
+        """The average of the Hessians at several points."""
+
+        def term(*rows: Array) -> Float[Array, "params params"]:
+            return jnp.mean(jax.vmap(lambda theta: jax.hessian(self._bonus)(theta, *rows))(thetas), axis=0)
+
+        return self.base.mean_hessian(data.base, thetas) - self.weight * data.rounds.sum(term)
 
     def expectations(
         self,
