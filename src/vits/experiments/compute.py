@@ -153,7 +153,8 @@ class ComputeExperiment(Experiment):
         least the cap. `x before y` holds if x takes less than 1 / 1.1 of y's time, and fails if it takes more than 1.1
         times as long.
         """
-        verdicts, evidence = [], []
+        verdicts: list[str] = []
+        evidence = []
         for environment in found.environments:
             times = {
                 row["algorithm"]: (row["seconds_to_target"], row["horizon"] * row["seconds_per_step"])
@@ -162,13 +163,15 @@ class ComputeExperiment(Experiment):
             }
             order = [("vits_ii", "lmc_averaged"), ("vits_ii_hf", "lmc_averaged")]
             order += [(name, "vits_i") for name in ("vits_ii", "vits_ii_hf", "lmc_averaged")]
-            for first, second in order:
-                if first in times and second in times:
-                    verdict = _is_before(times[first], times[second])
-                    verdicts.append(verdict)
-                    evidence.append(f"{first} before {second}: {verdict}")
-            shown = ", ".join(f"{name} {_milliseconds(*time)}" for name, time in times.items())
-            evidence.append(f"{environment} in ms: {shown}")
+            found_here = {
+                (first, second): _is_before(times[first], times[second])
+                for first, second in order
+                if first in times and second in times
+            }
+            verdicts += found_here.values()
+            shown = ", ".join(f"{name} {_milliseconds(*time)} ms" for name, time in times.items())
+            compared = ", ".join(f"{a} before {b} {verdict}" for (a, b), verdict in found_here.items())
+            evidence.append(f"{environment}: {compared} ({shown})")
         return [
             Claim(
                 "compute-order",
@@ -224,7 +227,7 @@ EXPERIMENT = ComputeExperiment(
     contenders=CONTENDERS,
     horizon=10_000,
     seeds=1000,
-    blocks=20,
+    blocks=50,
 )
 
 PRESETS = {
@@ -236,6 +239,6 @@ PRESETS = {
             for contender in CONTENDERS
         ),
         seeds=20,
-        blocks=10,
+        blocks=30,
     ),
 }
