@@ -226,7 +226,10 @@ def test_a_finished_run_is_not_computed_again(small):
 
 def found_with(steps):
     """Results with made-up steps by algorithm, step size and condition number."""
-    cells = {(kl.label(h, kappa), name): {"steps": np.array(value)} for (name, h, kappa), value in steps.items()}
+    cells = {
+        (kl.label(h, kappa), name): {"steps": np.array(value), "refreshed": np.zeros(1)}
+        for (name, h, kappa), value in steps.items()
+    }
     return results.Results(None, {}, cells)
 
 

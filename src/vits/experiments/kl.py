@@ -9,6 +9,9 @@ are chosen here. Two things decide what is found:
 - With one draw a step, as the paper writes VITS, the mean jitters and the KL settles around h tr(P) / 4. Where that is
   above the accuracy the answer is "below its floor", and no step is taken. A mirrored pair of draws has the exact
   gradient of a Gaussian target, and no floor.
+
+VI-II is the library's: its inverse is repaired when it is 0.1 off. Up to h = 0.1 that never happens here. At 0.5 it does,
+and the bare recursion would be slower: 17, 112 and 915 steps at kappa = 10, 100 and 1000 against 15, 98 and 872.
 """
 
 import dataclasses
@@ -197,10 +200,14 @@ class KLExperiment(Experiment):
         inside = {key: gap for key, gap in gaps.items() if key[0] <= ALIKE_UP_TO}
         alike = [gap <= max(ALIKE, 1.0 / np.median(first[key])) for key, gap in inside.items()]
         verdict = compare.INCONCLUSIVE if not alike else compare.HOLDS if all(alike) else compare.FAILS
-        evidence = "; ".join(
-            f"h={h:g}: at most {100 * max(gap for (h2, _), gap in gaps.items() if h2 == h):.1f} % apart"
-            for h in sorted({h for h, _ in gaps})
-        )
+        parts = []
+        for h in sorted({h for h, _ in gaps}):
+            largest = max(gap for (h2, _), gap in gaps.items() if h2 == h)
+            cells = [found.cells[label(h, kappa), "vi_ii"] for h2, kappa in gaps if h2 == h]
+            repairs = sum(int(np.sum(cell["refreshed"])) for cell in cells)
+            note = f" thanks to {repairs} repairs of VI-II's inverse" if repairs else ", no inverse repaired"
+            parts.append(f"h={h:g}: at most {100 * largest:.1f} % apart{note}")
+        evidence = "; ".join(parts)
         return Claim("kl-alike", "VI-I and VI-II need the same number of steps", verdict, _or_nothing(evidence))
 
     def _linear(self, found: Results) -> Claim:

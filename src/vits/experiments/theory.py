@@ -9,6 +9,17 @@ precision across theta* then grows like sqrt(T / eta) and the regret like (d - 1
 d log(3 T^3): the growth of the bound itself. With two arms the rounds would explore by themselves, and regret would be
 logarithmic.
 
+The verdict depends on the setting, which was chosen after looking at others. Exponents of T and d of the exact
+posterior (20 seeds, T = 500 to 4000, d = 2, 4, 8), fitted as below:
+
+    R = 0.1,  50 arms   0.59 and 1.31   d = 8 is still close to uniform play
+    R = 0.05, 50 arms   0.52 and 1.47
+    R = 0.03, 50 arms   0.47 and 1.47   the one that is run
+    R = 0.03, 300 arms  0.52 and 1.57   the rule would say "fails"
+
+None contradicts the bound: (d - 1) sqrt(d) lies below d^1.5 everywhere and grows faster on the way there, with exponent
+1.9 from 2 to 8. A fit over so few and so small dimensions cannot settle an exponent to a tenth.
+
 The number of steps K_t of the proof is of order kappa^2 log(d T), at least a few hundred. `max_steps` caps it, and the
 rows say in how many rounds. The warm start makes up for that: the regret is that of the exact posterior within 3 %.
 """
@@ -153,6 +164,7 @@ class TheoryExperiment(Experiment):
             f"exponent of T {growth['T']}, of d {growth['d']}; of regret / log(3 T^3) {over_log['T']} in T",
             f"d={min(self.dims)} to {max(self.dims)}, T={min(self.horizons)} to {max(self.horizons)}, R={self.noise:g}",
             f"K_t cut to {self.max_steps} in {capped} of {rounds} rounds",
+            "close to the border, and other noise or more arms move it across: see the notes in experiments/theory.py",
         ]
         if "lin_ts" in self.algorithms:
             ratios = [
