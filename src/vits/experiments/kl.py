@@ -10,8 +10,8 @@ are chosen here. Two things decide what is found:
   above the accuracy the answer is "below its floor", and no step is taken. A mirrored pair of draws has the exact
   gradient of a Gaussian target, and no floor.
 
-VI-II is the library's: its inverse is repaired when it is 0.1 off. Up to h = 0.1 that never happens here. At 0.5 it does,
-and the bare recursion would be slower: 17, 112 and 915 steps at kappa = 10, 100 and 1000 against 15, 98 and 872.
+VI-II is the library's: its inverse is repaired when it is 0.1 off. Up to h = 0.1 that never happens here. At 0.5 it
+does, and the bare recursion would be slower: 17, 112 and 915 steps at kappa = 10, 100 and 1000 against 15, 98 and 872.
 """
 
 import dataclasses
