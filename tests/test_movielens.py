@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits import cli, results, simulation
+from vits import cli, results, simulation, tables
 from vits.data import movielens as ratings
 from vits.environments.movielens import from_factors, movie_prior
 from vits.experiments import base, movielens
@@ -148,6 +148,9 @@ def test_a_run_reports_regret_on_both_scales(small, tmp_path):
         logits = np.einsum("sad,ud->sau", params.movies, environment.users)
         assert arrays["logit_regret"].max() <= (logits.max(axis=1) - logits.min(axis=1)).max() + 1e-5
     assert found.summary["settings"]["data"] == ratings.checksum(small.data)
+    shown = tables.table(loaded.summary)
+    logits = [row[shown.columns.index("logits")] for row in shown.rows]
+    assert logits == [f"{row['logit_regret_mean']:.1f}" for row in loaded.summary["rows"]]
 
 
 def test_the_place_of_the_data_does_not_matter_but_their_content_does(small, tmp_path):
@@ -175,13 +178,14 @@ def test_contenders_that_cannot_play_are_refused_before_anything_runs(small):
 
 
 def found_with(regret, seconds=None):
-    """Results in which each algorithm has the given final regrets, seed by seed."""
+    """Results in which each algorithm has the given final regrets, seed by seed, and ten times that elsewhere."""
     cells = {
-        ("eta=10", name): {
-            "regret": np.array(values, float)[:, None],
+        (world, name): {
+            "regret": factor * np.array(values, float)[:, None],
             "failed": np.zeros(len(values), bool),
             "seconds": np.array([(seconds or {}).get(name, 1.0)]),
         }
+        for world, factor in (("eta=1", 10.0), ("eta=10", 1.0))
         for name, values in regret.items()
     }
     return results.Results(Path(), {}, cells)
@@ -201,6 +205,7 @@ def test_claims_follow_from_paired_regret_and_time_by_rule(regret, seconds, verd
     claims = movielens.EXPERIMENT.claims(found_with(regret, seconds))
     assert [claim.verdict for claim in claims] == verdicts
     assert [claim.id for claim in claims] == ["movielens-lints", "movielens-vits"][: len(verdicts)]
+    assert all("(eta=10)" in claim.evidence and "(eta=1)" not in claim.evidence for claim in claims)
 
 
 def command(*arguments):

@@ -45,6 +45,27 @@ def regret(summary: dict[str, Any]) -> Table:
     )
 
 
+def both_scales(summary: dict[str, Any]) -> Table:
+    """Cumulative regret at the end in probabilities, and its mean in logits."""
+    rows = summary["rows"]
+    seeds = max(row["seeds"] for row in rows)
+    return Table(
+        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds, {seeds} seeds"),
+        ("environment", "algorithm", "mean ± s.e.", "median", "logits", "failed", "rounds/s"),
+        [
+            (
+                row["environment"],
+                row["algorithm"],
+                _mean(row["regret_mean"], row["regret_stderr"]),
+                *("" if row[name] is None else f"{row[name]:.1f}" for name in ("regret_median", "logit_regret_mean")),
+                str(row["failed_seeds"]),
+                f"{row['rounds_per_second']:,.0f}",
+            )
+            for row in rows
+        ],
+    )
+
+
 def steps(summary: dict[str, Any]) -> Table:
     """Median steps to the target, one column per condition number."""
     rows = summary["rows"]
@@ -81,8 +102,8 @@ def times(summary: dict[str, Any]) -> Table:
     )
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps, "compute": times}
-"""The tables of experiments that are not about regret."""
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps, "compute": times, "movielens": both_scales}
+"""The tables of experiments that show something else than regret, or more."""
 
 
 def _title(summary: dict[str, Any], what: str) -> str:
