@@ -13,8 +13,12 @@ from vits.models import OutputModel, RewardModel
 from vits.potentials.base import Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
-MARGIN = 2.0
-"""How much larger than where it was looked at the curvature may be where the steps go."""
+MARGIN = 4.0
+"""How much larger than where it was looked at the curvature may be where the steps go. With 2, some runs of a
+quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4, none did."""
+
+SIGN_VECTORS = 6
+"""How many directions a potential is looked at in, both ways, to find where it is steep."""
 
 BLOCK = 32
 """Rows that enter a sum at once: few, because an empty row costs as much as a full one."""
@@ -129,17 +133,21 @@ class AutodiffPotential(Potential):
     ) -> Scalar:
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
-        Given B, the Hessian is the largest, in Frobenius norm, of those at theta and theta +- B s, where s is a
-        vector of signs: two points as far from theta as draws from N(theta, B B') are. On a minibatch it is larger by
-        the factor that keeps the noise of the sample down.
+        Given B, at the steepest of theta and some points theta +- B s, where s is a vector of signs: points as far
+        from theta as draws from N(theta, B B') are. The steepest has the longest product of its Hessian with a
+        vector of signs. On a minibatch the bound is larger by the factor that keeps the noise of the sample down.
         """
-        steepest = self.hessian(data, theta)
         if sqrt_cov is not None:
-            signs = 1.0 - 2.0 * (jnp.arange(theta.shape[0]) % 2).astype(theta.dtype)
-            for point in (theta + sqrt_cov @ signs, theta - sqrt_cov @ signs):
-                hessian = self.hessian(data, point)
-                steepest = jnp.where(jnp.linalg.norm(hessian) > jnp.linalg.norm(steepest), hessian, steepest)
-        return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(steepest)
+            bits = (jnp.arange(theta.shape[0])[None, :] >> jnp.arange(SIGN_VECTORS)[:, None]) & 1
+            signs = 1.0 - 2.0 * bits.astype(theta.dtype)
+            offsets = signs @ sqrt_cov.T
+            points = theta[None] + jnp.concatenate([jnp.zeros_like(offsets[:1]), offsets, -offsets])
+
+            def steepness(point: Float[Array, " params"]) -> Scalar:
+                return jnp.linalg.norm(jax.jvp(lambda theta: self.grad(data, theta), (point,), (signs[-1],))[1])
+
+            theta = points[jnp.argmax(jax.vmap(steepness)(points))]
+        return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:
