@@ -152,3 +152,18 @@ def test_it_works_in_double_precision(x64):
     assert state.sqrt_cov.dtype == jnp.float64
     _, hessian = logistic_derivatives(features, rewards, 1.0, np.eye(3), state.mean)
     np.testing.assert_allclose(state.sqrt_cov.T @ hessian @ state.sqrt_cov, np.eye(3), atol=1e-9)
+
+
+def test_on_minibatches_the_mean_jitters_by_no_more_than_a_posterior_standard_deviation():
+    dim, count, runs = 3, 300, 20
+    rows = logistic_data(dim, count, scale=3.0, seed=2)
+    exact, sampled = (
+        vits.algorithms.laplace_ts(vits.models.logistic(dim), capacity=count, minibatch=m).posterior for m in (None, 60)
+    )
+    mode, _ = learn(exact, jax.random.key(0), *rows)
+    states, infos = jax.vmap(lambda key: learn(sampled, key, *rows))(jax.random.split(jax.random.key(1), runs))
+    assert not np.any(infos.rejected)
+    sd, sampled_sd = (np.linalg.norm(np.asarray(state.sqrt_cov), axis=-1) for state in (mode, states))
+    jitter = np.sqrt(np.mean(((states.mean - mode.mean[None]) / sd[None]) ** 2))
+    assert 0.4 < jitter < 0.9  # 0.7 if U were quadratic
+    assert np.all(np.abs(sampled_sd / sd - 1.0) < 0.4)

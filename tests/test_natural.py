@@ -234,3 +234,25 @@ def test_it_works_in_double_precision(x64):
     assert state.mean.dtype == jnp.float64
     grad, _ = expected_derivatives(features, rewards, 1.0, np.eye(3), state.mean, state.sqrt_cov)
     assert np.linalg.norm(grad) < 1e-4
+
+
+def test_on_minibatches_the_mean_jitters_by_no_more_than_a_posterior_standard_deviation():
+    dim, count, runs = 4, 300, 20
+    rows = [jnp.asarray(x, float) for x in logistic_data(dim, count, scale=3.0, seed=3)]
+    exact, sampled = (
+        vits.algorithms.vits_ng(vits.models.logistic(dim), capacity=count, minibatch=m).posterior for m in (None, 50)
+    )
+    optimum, _ = learn_rows(exact, jax.random.key(0), *rows)
+    states, infos = jax.vmap(lambda key: learn_rows(sampled, key, *rows))(jax.random.split(jax.random.key(1), runs))
+    assert not np.any(infos.rejected)
+    sd, sampled_sd = (np.linalg.norm(np.asarray(state.sqrt_cov), axis=-1) for state in (optimum, states))
+    jitter = np.sqrt(np.mean(((states.mean - optimum.mean[None]) / sd[None]) ** 2))
+    assert 0.4 < jitter < 0.9  # 0.7 if U were quadratic
+    assert np.all(np.abs(sampled_sd / sd - 1.0) < 0.2)
+
+
+def test_where_expectations_are_estimated_steps_are_short_unless_asked_for():
+    network = vits.models.mlp(2, hidden=(3,))
+    assert float(vits.algorithms.vits_ng(vits.models.logistic(2)).posterior.step_size) == 1.0
+    assert float(vits.algorithms.vits_ng(network).posterior.step_size) < 0.5
+    assert float(vits.algorithms.vits_ng(network, step_size=0.7).posterior.step_size) == pytest.approx(0.7)

@@ -14,7 +14,7 @@ def vits_ng(
     *,
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
-    step_size: Scalar | float = 1.0,
+    step_size: Scalar | float | None = None,
     num_steps: int = 2,
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
@@ -30,15 +30,17 @@ def vits_ng(
         model: the reward model.
         inverse_temperature: eta; the larger, the narrower the posterior.
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports.
+        step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
+            default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
+            where each step estimates them from a pair of draws.
         num_steps: steps a round.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes steps that are
-            shorter by 1 + t / minibatch, so that the noise stays that of a single draw.
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
+            shorter by 1 + t / minibatch, so that the mean jitters by no more than 0.7 posterior standard deviations.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
     Returns:
@@ -51,6 +53,8 @@ def vits_ng(
     Reference:
         Khan and Rue, "The Bayesian learning rule", JMLR 2023; objective of Clavier, Huix and Durmus, ICML 2024.
     """
+    if step_size is None:
+        step_size = 1.0 if isinstance(model, models.Glm) else 0.1
     checks.positive("step_size", step_size)
     if not checks.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")

@@ -35,7 +35,7 @@ def laplace_ts(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes a step that is
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 
@@ -93,7 +93,7 @@ def ensemble_ts(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes a step that is
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
 

@@ -58,7 +58,8 @@ class Natural(GaussianPosterior):
     """The variational posterior, moved by K natural-gradient steps after each observation, warm-started.
 
     `step_capped` in its reports says that a step was damped, or that the expected Hessian was not positive definite
-    and had to be raised.
+    and had to be raised. Where a round looks at a sample of the data it takes one step, as short as the sample's noise
+    asks for.
     """
 
     potential: Potential
@@ -77,7 +78,8 @@ class Natural(GaussianPosterior):
         data = self.potential.observe(state.data, observation)
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
-        rho = self.step_size * descent.sample_step(self.potential.count(data), self.batch_size)
+        size = descent.sample_step(self.potential.count(data), self.batch_size)
+        rho, num_steps = self.step_size * size, jnp.where(size < 1.0, 1, self.num_steps)
 
         def look(q: Gaussian) -> Point:
             # One key for the whole round: noise that two points share does not mislead their comparison.
@@ -91,7 +93,7 @@ class Natural(GaussianPosterior):
             return step.end, jnp.minimum(smallest, step.size), damped | step.cut | point.was_raised
 
         first = look(Gaussian(state.mean, state.sqrt_cov, state.precision)), rho, jnp.asarray(False)
-        point, smallest, damped = jax.lax.fori_loop(0, self.num_steps, step, first)
+        point, smallest, damped = jax.lax.fori_loop(0, num_steps, step, first)
         q = point.gaussian
         return guarded(
             observation,
