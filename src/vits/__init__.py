@@ -3,17 +3,19 @@
 import importlib
 from typing import Any
 
-_MODULES = ("algorithms", "environments", "models", "posteriors", "results", "plots", "steps")
+_MODULES = ("algorithms", "environments", "history", "models", "plots", "posteriors", "potentials", "results", "steps")
 _NAMES = {"make": "algorithms", "simulate": "simulation"}
 
 __version__ = "0.1.0"
 __all__ = [
     "algorithms",
     "environments",
+    "history",
     "make",
     "models",
     "plots",
     "posteriors",
+    "potentials",
     "results",
     "simulate",
     "steps",
