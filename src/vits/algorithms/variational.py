@@ -107,9 +107,9 @@ def vits_ii(
         num_steps: steps a round; a cap under `steps.theory`.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
-        inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, at a
-            third of the cost. It holds while B goes no further than 1 / lmax in a round; longer steps of B, but not
-            those of mu, are shortened to that, which `info.step_capped` reports.
+        inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, one
+            product a step instead of three. It holds while B goes no further than 1 / lmax in a round; longer steps of
+            B, but not those of mu, are shortened to that, which `info.step_capped` reports.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
@@ -177,9 +177,9 @@ def vits_ii_hf(
             20 for plain draws.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
-        inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, at a
-            third of the cost. It holds while B goes no further than 1 / lmax in a round; longer steps of B, but not
-            those of mu, are shortened to that, which `info.step_capped` reports.
+        inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, one
+            product a step instead of three. It holds while B goes no further than 1 / lmax in a round; longer steps of
+            B, but not those of mu, are shortened to that, which `info.step_capped` reports.
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
