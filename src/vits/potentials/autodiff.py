@@ -142,12 +142,18 @@ class AutodiffPotential(Potential):
             signs = 1.0 - 2.0 * bits.astype(theta.dtype)
             offsets = signs @ sqrt_cov.T
             points = theta[None] + jnp.concatenate([jnp.zeros_like(offsets[:1]), offsets, -offsets])
-
-            def steepness(point: Float[Array, " params"]) -> Scalar:
-                return jnp.linalg.norm(jax.jvp(lambda theta: self.grad(data, theta), (point,), (signs[-1],))[1])
-
-            theta = points[jnp.argmax(jax.vmap(steepness)(points))]
+            products = jax.vmap(self._hessian_times, (None, 0, None))(data, points, signs[-1])
+            theta = points[jnp.argmax(jnp.linalg.norm(products, axis=1))]
         return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
+
+    def _hessian_times(
+        self, data: AutodiffData, theta: Float[Array, " params"], vector: Float[Array, " params"]
+    ) -> Float[Array, " params"]:
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
+            grad = jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))
+            return jax.jvp(grad, (theta,), (vector,))[1]
+
+        return self.inverse_temperature * data.history.sum(term) + self.prior.precision @ vector
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:
