@@ -10,6 +10,7 @@ import vits
 from vits import steps
 from vits.posteriors.langevin import Langevin, LangevinState, bounded, design_matrix, iterated
 from vits.potentials import potential
+from vits.potentials.autodiff import MARGIN
 from vits.types import Observation
 
 ETA, LAM = 5.0, 2.0
@@ -238,7 +239,7 @@ def test_the_curvature_of_a_network_is_found_without_its_hessian(seed):
     theta = jnp.asarray(rng.standard_normal(model.num_params), float)
     found = jax.jit(lambda data: iterated(target, data, theta))(data)
     largest = np.max(np.abs(np.linalg.eigvalsh(jax.jit(lambda data: target.hessian(data, theta))(data))))
-    assert 2.0 * 0.8 * largest < found < 2.0 * 1.0001 * largest
+    assert MARGIN * 0.8 * largest < found < MARGIN * 1.0001 * largest
 
 
 def test_wrong_settings_are_named():
