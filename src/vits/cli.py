@@ -50,44 +50,77 @@ def list_() -> None:
     out.print(table)
 
 
+Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
+Preset = Annotated[str, typer.Option(help="quick, or the paper's own settings.")]
+Algorithms = Annotated[str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")]
+Seeds = Annotated[
+    int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")
+]
+Horizon = Annotated[
+    int | None, typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+
+
 @app.command(epilog="Example: [bold]vits run linear --preset quick --algorithms vits_ii,lin_ts --seeds 10[/]")
 def run(
-    experiment: Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")],
-    preset: Annotated[str, typer.Option(help="quick, or the paper's own settings.")] = "quick",
-    algorithms: Annotated[
-        str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")
-    ] = None,
-    seeds: Annotated[
-        int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")
-    ] = None,
-    horizon: Annotated[
-        int | None,
-        typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's."),
-    ] = None,
+    experiment: Experiment,
+    preset: Preset = "quick",
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    horizon: Horizon = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or where `vits data` puts it, by default.")
     ] = None,
-    folder: Annotated[Path | None, typer.Option("--out", help="Folder for the results.")] = None,
+    folder: Out = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
+    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon, data=data)
+    _execute(settings, preset, algorithms, folder or Path("results") / f"{experiment}-{preset}")
+
+
+@app.command(epilog="Example: [bold]vits tune linear --preset quick --algorithms vits_ii,lin_ts[/]")
+def tune(
+    experiment: Experiment,
+    preset: Preset = "quick",
+    algorithms: Algorithms = None,
+    seeds: Seeds = None,
+    horizon: Horizon = None,
+    tuning_seeds: Annotated[
+        int,
+        typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Fresh seeds that the settings are compared on."),
+    ] = 20,
+    folder: Out = None,
+) -> None:
+    """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
+    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon)
+    from vits.tuning import tuning
+
+    grids = tuning(settings, tuning_seeds=tuning_seeds)
+    _execute(grids, preset, algorithms, folder or Path("results") / f"{experiment}-tuning-{preset}")
+
+
+def _settings(experiment: str, preset: str, **changes: Any) -> Any:
     registry.lookup("experiment", experiment, registry.EXPERIMENTS)
     if preset not in registry.PRESETS:
         raise registry.unknown("preset", preset, registry.PRESETS)
     import dataclasses
 
+    settings = registry.experiment_module(experiment).PRESETS[preset]
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if "data" in changes and not hasattr(settings, "data"):
+        raise ValueError(f"experiment '{experiment}' reads no data set; leave out --data, which is {changes['data']}")
+    return dataclasses.replace(settings, **changes)
+
+
+def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from vits import plots
     from vits.experiments import base
 
-    settings = registry.experiment_module(experiment).PRESETS[preset]
-    if data is not None and not hasattr(settings, "data"):
-        raise ValueError(f"experiment '{experiment}' reads no data set; leave out --data, which is {data}")
-    changes = {"seeds": seeds, "horizon": horizon, "data": data}
-    settings = dataclasses.replace(settings, **{k: v for k, v in changes.items() if v is not None})
     if algorithms is not None:
         settings = settings.only([name.strip() for name in algorithms.split(",")])
-    folder = folder or Path("results") / f"{experiment}-{preset}"
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     total = sum(cell.cost for cell in settings.cells())
     with Progress(*columns, console=err) as bar:
@@ -153,7 +186,7 @@ def _print_pictures(paths: list[Path]) -> None:
 
 def _print_table(summary: dict[str, Any]) -> None:
     content = tables.table(summary)
-    table = Table(title=content.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD)
+    table = Table(title=content.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(content.columns):
         table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")
     group = None

@@ -10,7 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-HOLDS, FAILS, INCONCLUSIVE = "holds", "fails", "inconclusive"
+from vits.summary import VERDICTS
+
+from vits import registry
+
+HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
 CONFIDENCE = 1.96
 """Standard errors on either side of a 95 % interval."""
@@ -40,6 +44,11 @@ class Claim(NamedTuple):
     claim: str
     verdict: str
     evidence: str
+
+
+def claim(id: str, verdict: str, evidence: str) -> Claim:
+    """What was found of the statement with this name."""
+    return Claim(id, registry.CLAIMS[id], verdict, evidence)
 
 
 def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds"]) -> Difference:

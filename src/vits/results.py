@@ -1,8 +1,9 @@
 """Results on disk: arrays and a summary, each written whole or not at all."""
 
-import json
 import platform
 import subprocess
+import zipfile
+import zlib
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from vits import summary
 from vits.files import Arrays as Arrays
 from vits.files import load_arrays as load_arrays
 from vits.files import save_arrays as save_arrays
@@ -18,7 +20,7 @@ from vits.files import write_atomically as write_atomically
 from vits.files import write_json as write_json
 from vits.simulation import Trace
 
-SUMMARY = "summary.json"
+SUMMARY = summary.SUMMARY
 SETTINGS = "settings.json"
 
 
@@ -112,22 +114,21 @@ def cell_file(folder: Path, environment: str, algorithm: str, chunk: str) -> Pat
 
 def load(folder: str | Path) -> Results:
     """Load a finished run's folder, or say what is missing."""
-    folder = Path(folder)
-    path = folder / SUMMARY
-    if not path.is_file():
-        raise ValueError(f"{folder} holds no finished run: {SUMMARY} is missing")
-    try:
-        summary = json.loads(path.read_text())
-        stored = [(line["environment"], line["algorithm"], line["files"]) for line in summary["rows"]]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is not a summary of a run: {error!r}") from None
+    found, folder = summary.load(folder), Path(folder)
     cells = {}
-    for environment, algorithm, names in stored:
-        for name in names:
+    for row in found["rows"]:
+        for name in row["files"]:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is incomplete: {name} is missing")
-        cells[environment, algorithm] = join(load_arrays(folder / name) for name in names)
-    return Results(folder, summary, cells)
+        cells[row["environment"], row["algorithm"]] = join(_curves(folder / name) for name in row["files"])
+    return Results(folder, found, cells)
+
+
+def _curves(path: Path) -> Arrays:
+    try:
+        return load_arrays(path)
+    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
 
 
 def _commit() -> str:

@@ -26,17 +26,17 @@ def table(summary: dict[str, Any]) -> Table:
 def regret(summary: dict[str, Any]) -> Table:
     """Cumulative regret at the end."""
     rows = summary["rows"]
-    horizons = {row["horizon"] for row in rows}
+    horizons = sorted({row["horizon"] for row in rows})
+    rounds = f"{horizons[0]:,} rounds" if len(horizons) == 1 else f"{horizons[0]:,} to {horizons[-1]:,} rounds"
     return Table(
-        _title(summary, "cumulative regret" + (f" after {horizons.pop()} rounds" if len(horizons) == 1 else "")),
-        ("environment", "algorithm", "mean ± s.e.", "median", "seeds", "failed", "rounds/s"),
+        _title(summary, f"regret after {rounds}, {rows[0]['seeds']} seeds"),
+        ("environment", "algorithm", "mean ± s.e.", "median", "failed", "rounds/s"),
         [
             (
                 row["environment"],
                 row["algorithm"],
                 _mean(row["regret_mean"], row["regret_stderr"]),
                 "" if row["regret_median"] is None else f"{row['regret_median']:.1f}",
-                str(row["seeds"]),
                 str(row["failed_seeds"]),
                 f"{row['rounds_per_second']:,.0f}",
             )

@@ -4,13 +4,13 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from vits import algorithms, checks, environments, models, registry, results
-from vits.compare import Claim
+from vits.compare import Claim, Difference, all_of, claim, is_alike, is_less, paired
 from vits.experiments.base import Cell, Experiment, Progress
 from vits.results import Arrays, Results
 from vits.simulation import simulate
@@ -23,6 +23,8 @@ class World:
     label: str
     environment: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    hyperparameters: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    """What contenders, by label, use here in place of their own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Contender:
     algorithm: str
     hyperparameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     model: Model | None = None
+
+    def within(self, world: World) -> "Contender":
+        """With what it uses in a world."""
+        return dataclasses.replace(
+            self, hyperparameters={**self.hyperparameters, **world.hyperparameters.get(self.label, {})}
+        )
 
 
 Play = Callable[[list[int], Progress], Arrays]
@@ -74,7 +82,7 @@ class RegretExperiment(Experiment):
         cells = []
         for world in self.worlds:
             game = self.game(world)
-            for contender in self.contenders:
+            for contender in (contender.within(world) for contender in self.contenders):
                 model = contender.model or self.model
                 play = game(contender, getattr(models, model.name)(**model.arguments))
                 for first in range(0, self.seeds, self.chunk):
@@ -87,7 +95,7 @@ class RegretExperiment(Experiment):
                             hyperparameters=contender.hyperparameters,
                             cost=len(seeds) * self.horizon,
                             settings=[
-                                dataclasses.asdict(world),
+                                {**dataclasses.asdict(world), "hyperparameters": None},
                                 dataclasses.asdict(contender),
                                 dataclasses.asdict(model),
                                 self.horizon,
@@ -141,3 +149,35 @@ class BanditExperiment(RegretExperiment):
 def final(found: Results, environment: str, algorithm: str) -> Float[np.ndarray, " seeds"]:
     """Cumulative regret at the end, seed by seed; NaN for seeds that failed."""
     return results.final_regret(found.cells[environment, algorithm])
+
+
+class Statement(NamedTuple):
+    """Part of a claim about final regret: the first algorithm has less than the second (<), or about as much (~)."""
+
+    world: str
+    first: str
+    sign: str
+    second: str
+
+
+_RULES: dict[str, Callable[[Difference], str]] = {"<": is_less, "~": is_alike}
+
+
+def scored(id: str, found: Results, *statements: Statement, also: Callable[[], dict[str, str]] = dict) -> list[Claim]:
+    """A claim of the paper, scored by paired differences; nothing if an algorithm or a world was not run.
+
+    Args:
+        id: the claim.
+        found: the run.
+        statements: what has to hold.
+        also: gives further evidence and the verdict on each, once everything needed is known to be there.
+    """
+    if any((part.world, name) not in found.cells for part in statements for name in (part.first, part.second)):
+        return []
+    verdicts = {}
+    for world, first, sign, second in statements:
+        difference = paired(final(found, world, first), final(found, world, second))
+        verdicts[f"{world}: {first} {sign} {second}, {difference}"] = _RULES[sign](difference)
+    verdicts |= also()
+    evidence = "; ".join(f"{text}: {verdict}" for text, verdict in verdicts.items())
+    return [claim(id, all_of(*verdicts.values()), evidence)]

@@ -173,9 +173,8 @@ class ComputeExperiment(Experiment):
             compared = ", ".join(f"{a} before {b} {verdict}" for (a, b), verdict in found_here.items())
             evidence.append(f"{environment}: {compared} ({shown})")
         return [
-            Claim(
+            compare.claim(
                 "compute-order",
-                "To a given KL: VITS-II and HF faster than LMC, VITS-I slowest",
                 compare.all_of(*verdicts) if verdicts else compare.INCONCLUSIVE,
                 "; ".join(evidence),
             )

@@ -208,7 +208,7 @@ class KLExperiment(Experiment):
             note = f" thanks to {repairs} repairs of VI-II's inverse" if repairs else ", no inverse repaired"
             parts.append(f"h={h:g}: at most {100 * largest:.1f} % apart{note}")
         evidence = "; ".join(parts)
-        return Claim("kl-alike", "VI-I and VI-II need the same number of steps", verdict, _or_nothing(evidence))
+        return compare.claim("kl-alike", verdict, _or_nothing(evidence))
 
     def _linear(self, found: Results) -> Claim:
         """Linear over the last decade, in every panel, for VI-I, VI-II and the paper's reading of LMC."""
@@ -230,9 +230,8 @@ class KLExperiment(Experiment):
                     evidence.append(f"{algorithm} at h={h:g}: target reached {limit}")
                 if algorithm != "lmc_law":
                     verdicts.append(verdict)
-        return Claim(
+        return compare.claim(
             "kl-linear",
-            "Steps grow linearly with the condition number for LMC and VI",
             compare.all_of(*verdicts),
             f"over the last decade up to kappa={last:g}: {'; '.join(evidence)}",
         )
@@ -261,7 +260,7 @@ class KLExperiment(Experiment):
                 f"with one draw a step VI does not get there before LMC averaged at {', '.join(beaten) or 'no setting'}"
             )
         verdict = compare.all_of(*verdicts) if verdicts else compare.INCONCLUSIVE
-        return Claim("kl-fewer", "VI always needs fewer steps than LMC", verdict, "; ".join(evidence))
+        return compare.claim("kl-fewer", verdict, "; ".join(evidence))
 
 
 def label(step_size: float, condition_number: float) -> str:

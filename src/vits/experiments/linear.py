@@ -2,16 +2,84 @@
 
 import dataclasses
 
-from vits.experiments.bandit import BanditExperiment, Contender, Model, World
+import numpy as np
+
+from vits.compare import FAILS, HOLDS, Claim, is_less, is_not_worse, paired
+from vits.experiments import tuned
+from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, final, scored
+from vits.results import Results, final_regret
 
 _POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
+_ILL, _WELL = "zeta=0.1, tuned", "zeta=1, tuned"
 
-EXPERIMENT = BanditExperiment(
+
+@dataclasses.dataclass(frozen=True)
+class Linear(BanditExperiment):
+    """Contexts around a pool, rewards linear in them, at two condition numbers."""
+
+    def claims(self, found: Results) -> list[Claim]:
+        """What the paper says of figure 1, scored where every algorithm has its best setting."""
+        return [
+            *scored(
+                "linear-well",
+                found,
+                *(Statement(_WELL, name, "~", "lin_ts") for name in ("vits_ii", "vits_ii_hf", "lmc_ts(50)")),
+                Statement(_WELL, "lin_ts", "<", "lmc_ts(10)"),
+            ),
+            *scored(
+                "linear-ill",
+                found,
+                Statement(_ILL, "vits_ii", "<", "lmc_ts(10)"),
+                Statement(_ILL, "vits_ii", "<", "lmc_ts(50)"),
+                Statement(_ILL, "vits_ii", "~", "lin_ts"),
+            ),
+            *scored(
+                "linear-hf",
+                found,
+                *(Statement(world, "vits_ii", "<", "vits_ii_hf") for world in (_ILL, _WELL)),
+                also=lambda: _is_cheaper(found, "vits_ii_hf", "vits_ii"),
+            ),
+            *scored("linear-vits1", found, *(Statement(w, "vits_i", "~", "vits_ii") for w in (_ILL, _WELL))),
+            *scored("linear-vts", found, Statement(_ILL, "lin_ts", "<", "vts"), also=lambda: _is_linear(found, "vts")),
+        ]
+
+
+def _is_cheaper(found: Results, first: str, second: str) -> dict[str, str]:
+    """Whether the first plays more rounds a second than the other, in both worlds."""
+    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] for row in found.summary["rows"]}
+    pairs = {world: (speed[world, first], speed[world, second]) for world in (_ILL, _WELL)}
+    return {
+        f"{world}: {first} {fast:,.0f} rounds/s, {second} {slow:,.0f}": HOLDS if fast > slow else FAILS
+        for world, (fast, slow) in pairs.items()
+    }
+
+
+def _is_linear(found: Results, name: str) -> dict[str, str]:
+    """Whether the second half of the rounds costs as much as the first, and more than twice what LinTS costs in all."""
+    arrays = found.cells[_ILL, name]
+    half = arrays["regret"].shape[1] // 2
+    first, second = (
+        np.where(arrays["failed"], np.nan, part.sum(axis=1, dtype=np.float64))
+        for part in (arrays["regret"][:, :half], arrays["regret"][:, half:])
+    )
+    growth, height = paired(first, second), paired(2 * final(found, _ILL, "lin_ts"), final_regret(arrays))
+    return {
+        f"first half of {name} at most a tenth above the second, {growth}": is_not_worse(growth),
+        f"twice lin_ts < {name}, {height}": is_less(height),
+    }
+
+
+EXPERIMENT = Linear(
     name="linear",
     title="Linear bandit",
-    worlds=tuple(World(f"zeta={zeta:g}", "linear", {"zeta": zeta}) for zeta in (0.1, 1.0)),
+    worlds=(
+        *(World(f"zeta={zeta:g}", "linear", {"zeta": zeta}) for zeta in (0.1, 1.0)),
+        *(World(f"zeta={zeta:g}, tuned", "linear", {"zeta": zeta}, tuned.LINEAR[zeta]) for zeta in (0.1, 1.0)),
+    ),
     contenders=(
-        *(Contender(name, name, _POSTERIOR) for name in ("vits_i", "vits_ii", "vits_ii_hf", "lin_ts")),
+        *(Contender(name, name, _POSTERIOR) for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts")),
+        *(Contender(f"lmc_ts({k})", "lmc_ts", {**_POSTERIOR, "num_steps": k}) for k in (10, 50)),
+        Contender("vts", "vts", {"num_arms": 50}),
         Contender("lin_ucb", "lin_ucb", {"prior_precision": 1.0, "width": 1.0}),
         Contender("uniform", "uniform"),
     ),

@@ -2,14 +2,15 @@
 
 import dataclasses
 
-from vits.compare import Claim, all_of, is_less, paired
-from vits.experiments.bandit import BanditExperiment, Contender, Model, World, final
+from vits.compare import Claim, is_less, paired
+from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, final, scored
 from vits.results import Results
 
 _LINEAR = Model("linear", {"dim": 20})
 _SQUARE = Model("mlp", {"dim": 20, "hidden": (5,), "activation": "square"})
 _TANH = Model("mlp", {"dim": 20, "hidden": (20, 20), "activation": "tanh"})
 _NETWORK = {"inverse_temperature": 10.0, "prior_precision": 20.0}
+_WORLDS = ("zeta=0.1", "zeta=1")
 _RIVALS = ("lmc_ts(10)", "lmc_ts(50)", "lin_ts")
 
 
@@ -19,34 +20,25 @@ class Quadratic(BanditExperiment):
 
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II, then Hessian-free, then the rest; and a smaller gap to LMC-TS where contexts are diverse."""
-        needed = {"vits_ii", "vits_ii_hf", *_RIVALS}
-        if not needed <= set(found.algorithms) or len(found.environments) < 2:
-            return []
-        verdicts, evidence = [], []
-        for world in found.environments:
-            for first, second in [
+        order = [
+            Statement(world, first, "<", second)
+            for world in _WORLDS
+            for first, second in (
                 ("vits_ii", "vits_ii_hf"),
                 *((name, rival) for name in ("vits_ii", "vits_ii_hf") for rival in _RIVALS),
-            ]:
-                difference = paired(final(found, world, first), final(found, world, second))
-                verdicts.append(is_less(difference))
-                evidence.append(f"{world}, {first} - {second}: {difference}")
-        ill, well = (final(found, world, "lmc_ts(10)") - final(found, world, "vits_ii") for world in found.environments)
-        gap = paired(well, ill)
-        return [
-            Claim(
-                "quadratic-order",
-                "VITS-II is slightly better than its Hessian-free form, both better than LMC-TS and LinTS",
-                all_of(*verdicts),
-                "; ".join(evidence),
-            ),
-            Claim(
-                "quadratic-gap",
-                "the gap to LMC-TS is smaller at zeta = 1 than at zeta = 0.1",
-                is_less(gap),
-                f"gap at zeta=1 minus gap at zeta=0.1: {gap}",
-            ),
+            )
         ]
+        gaps = [Statement(world, "vits_ii", "<", "lmc_ts(10)") for world in _WORLDS]
+        return [
+            *scored("quadratic-order", found, *order),
+            *scored("quadratic-gap", found, *gaps, also=lambda: _is_smaller_gap(found)),
+        ]
+
+
+def _is_smaller_gap(found: Results) -> dict[str, str]:
+    ill, well = (final(found, world, "lmc_ts(10)") - final(found, world, "vits_ii") for world in _WORLDS)
+    difference = paired(well, ill)
+    return {f"gap at zeta=1 < gap at zeta=0.1, {difference}": is_less(difference)}
 
 
 def _contenders(**network: object) -> tuple[Contender, ...]:

@@ -173,8 +173,7 @@ class TheoryExperiment(Experiment):
                 for T in self.horizons
             ]
             evidence.append(f"{min(ratios):.2f} to {max(ratios):.2f} times the regret of the exact posterior")
-        claim = "Regret grows no faster than d^1.5 sqrt(T) up to logarithms"
-        return [Claim("theorem", claim, compare.all_of(*verdicts), "; ".join(evidence))]
+        return [compare.claim("theorem", compare.all_of(*verdicts), "; ".join(evidence))]
 
     def growth(self, found: Results, algorithm: str, *, over_log: bool = False) -> dict[str, Growth]:
         """The exponents of T and d of the regret, or of regret / log(3 T^3); failed seeds are left out."""
