@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits.summary import VERDICTS
-
 from vits import registry
+from vits.summary import VERDICTS
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 

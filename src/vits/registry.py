@@ -67,43 +67,8 @@ CLAIMS = {
 }
 """What the paper says of its experiments, by the name each statement has here."""
 
-_CLAIMS = {
-    "linear": {
-        "linear-well": "At zeta = 1 all methods are alike, LMC-TS with 10 steps slightly worse",
-        "linear-ill": "At zeta = 0.1 LMC-TS is worse even with 50 steps, and VITS-II is about equal to LinTS",
-        "linear-hf": "Hessian-free VITS-II has slightly more regret than VITS-II, and is cheaper",
-        "linear-vits1": "The regrets of VITS-I and VITS-II are alike",
-        "linear-vts": "The regret of VTS is linear and high at zeta = 0.1",
-    },
-    "quadratic": {
-        "quadratic-order": "VITS-II is slightly better than its Hessian-free form, both better than LMC-TS and LinTS",
-        "quadratic-gap": "The gap to LMC-TS is smaller at zeta = 1 than at zeta = 0.1",
-    },
-    "movielens": {
-        "movielens-lints": "LinTS is worst",
-        "movielens-vits": "VITS is slightly better than LMC-TS at less computation",
-    },
-    "kl": {
-        "kl-alike": "VI-I and VI-II need the same number of steps",
-        "kl-linear": "Steps grow linearly with the condition number for LMC and VI",
-        "kl-fewer": "VI always needs fewer steps than LMC",
-    },
-    "fixed-linear": {"fixed-linear": "VITS-I and VITS-II are close to LinTS, and better than LMC-TS and VTS"},
-    "fixed-logistic": {"fixed-logistic": "VITS is better than all others"},
-    "compute": {
-        "compute-order": "To a given KL, VITS-II and its Hessian-free form are faster than LMC, VITS-I slowest"
-    },
-    "theory": {"theorem": "Regret grows no faster than d^1.5 sqrt(T) up to logarithms"},
-}
-
 ALGORITHMS = {entry.name: entry for entry in _ALGORITHMS}
 EXPERIMENTS = {entry.name: entry for entry in _EXPERIMENTS}
-
-CLAIMS = {name: text for claims in _CLAIMS.values() for name, text in claims.items()}
-"""What the paper claims, in its order."""
-
-CLAIMED_BY = {name: experiment for experiment, claims in _CLAIMS.items() for name in claims}
-"""The experiment that scores each claim."""
 
 PRESETS = ("quick", "paper")
 DATA_SETS = ("movielens",)

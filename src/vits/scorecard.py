@@ -52,9 +52,14 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
 
 def _counting(name: str, scores: list[Score]) -> Score:
     if not scores:
-        return Score(name, registry.CLAIMS[name], NOT_RUN, "", registry.CLAIMED_BY[name])
+        return Score(name, registry.CLAIMS[name], NOT_RUN, "", experiment_of(name))
     *others, chosen = sorted(scores, key=lambda score: score.preset == "paper")  # stable: the later one stays last
     return chosen._replace(others=tuple(f"{other.folder} ({other.preset}): {other.verdict}" for other in others))
+
+
+def experiment_of(claim: str) -> str:
+    """The experiment that scores a claim of the paper: its name begins the claim's, but for the theorem's."""
+    return next((name for name in registry.EXPERIMENTS if claim.startswith(name)), "theory")
 
 
 def tally(scores: Iterable[Score]) -> str:
