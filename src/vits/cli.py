@@ -1,5 +1,6 @@
 """The command line. No logic: it parses, calls and prints. Heavy imports happen only when something runs."""
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 from typer.exceptions import TyperException
 
 from vits import registry, tables
@@ -177,6 +179,53 @@ def plot(folder: Folder) -> None:
     from vits import plots, results
 
     _print_pictures(plots.draw(results.load(folder)))
+
+
+@app.command(epilog="Example: [bold]vits claims results/linear-paper results/kl-paper[/]")
+def claims(
+    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
+) -> None:
+    """Print what the paper claims, and what these runs found of it."""
+    if form not in _FORMATS:
+        raise registry.unknown("format", form, _FORMATS)
+    from vits import scorecard
+
+    _FORMATS[form](scorecard.scorecard(folders))
+
+
+def _claims_json(scores: list[Any]) -> None:
+    print(json.dumps([score._asdict() for score in scores], indent=1))
+
+
+def _claims_markdown(scores: list[Any]) -> None:
+    from vits import scorecard
+
+    print(scorecard.markdown(scores))
+
+
+def _claims_table(scores: list[Any]) -> None:
+    from vits import scorecard
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_lines=True)
+    table.add_column("claim", ratio=5)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("evidence", ratio=6)
+    for score in scores:
+        run = f"{score.experiment}\n{score.preset}".strip()
+        evidence = [*score.findings, *(f"(not counted: {other})" for other in score.others)]
+        verdict = Text(score.verdict, _COLOURS.get(score.verdict, "dim")) + Text(f"\n{run}", "dim")
+        table.add_row(
+            Text(f"{score.id}\n", "bold") + Text(score.claim, "not bold"),
+            verdict,
+            Text("\n".join(f"• {piece}" for piece in evidence)),
+        )
+    out.print(table)
+    out.print(f"{len(scores)} claims: {scorecard.tally(scores)}", highlight=False)
+
+
+_FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claims_json}
+_COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
 
 
 def _print_pictures(paths: list[Path]) -> None:

@@ -42,7 +42,7 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
         One score per claim, `not run` where no run scores it.
     """
     found: dict[str, list[Score]] = {name: [] for name in registry.CLAIMS}
-    for folder in folders:
+    for folder in dict.fromkeys(map(Path, folders)):
         run = summary.load(folder)
         for claim in run["claims"]:
             score = Score(**claim, experiment=run["experiment"], preset=run["preset"], folder=str(folder))
