@@ -55,3 +55,12 @@ def test_repair_of_one_member_of_a_batch_leaves_the_others_bitwise():
     assert batch.refreshed.tolist() == [False, True]
     assert jnp.array_equal(batch.inverse_transpose[0], guesses[0])
     np.testing.assert_allclose(batch.inverse_transpose[1], 0.5 * np.eye(3), atol=0.05)
+
+
+def test_an_inverse_that_nobody_doubts_is_not_looked_at():
+    matrix, wrong = 2.0 * jnp.eye(3), jnp.eye(3)
+    doubts = jnp.array([False, True])
+    inverse = jax.vmap(lambda doubt: linalg.refreshed_inverse_if(doubt, matrix, wrong, tolerance=0.1))(doubts)
+    assert inverse.refreshed.tolist() == [False, True]
+    assert jnp.array_equal(inverse.inverse_transpose[0], wrong)
+    np.testing.assert_allclose(inverse.inverse_transpose[1], 0.5 * np.eye(3), atol=0.05)

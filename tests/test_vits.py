@@ -198,3 +198,13 @@ def test_theory_steps_are_capped_by_num_steps_and_say_so():
     )
     assert info.step_capped
     assert float(info.stiffness) < 1.0
+
+
+def test_two_long_steps_a_round_do_not_lose_the_inverse():
+    # Steps of 0.9 / lmax move B so far that its inverse to first order is none: unwatched within the round, C blew up.
+    world = vits.environments.linear(zeta=1.0)
+    policy = vits.make("vits_ii", vits.models.linear(20), inverse_temperature=100.0, step_size=0.9, num_steps=2)
+    trace = vits.simulate(0, world, policy, 60, seeds=[9], workers=1)
+    assert not trace.failed.any()
+    assert np.max(trace.info.inverse_error) <= family.INVERSE_TOLERANCE
+    assert trace.info.refreshed.any()

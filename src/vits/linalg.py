@@ -60,3 +60,18 @@ def refreshed_inverse(
     start_error = jnp.where(needed, jnp.inf, first_error)
     _, inverse, error = jax.lax.while_loop(unfinished, repair, (jnp.asarray(0), start, start_error))
     return Inverse(inverse, error, needed)
+
+
+def refreshed_inverse_if(
+    doubtful: Bool[Array, ""], matrix: Float[Array, "d d"], guess: Float[Array, "d d"], *, tolerance: float
+) -> Inverse:
+    """`refreshed_inverse` where the guess is in doubt, else the guess itself, unlooked at: its error says 0.
+
+    A loop of one turn at most, for the same reason: under vmap it costs nothing while nobody is in doubt.
+    """
+
+    def look(carry: tuple[Bool[Array, ""], Inverse]) -> tuple[Bool[Array, ""], Inverse]:
+        return jnp.zeros_like(doubtful), refreshed_inverse(matrix, carry[1].inverse_transpose, tolerance=tolerance)
+
+    unseen = Inverse(guess, jnp.zeros((), matrix.dtype), jnp.zeros_like(doubtful))
+    return jax.lax.while_loop(lambda carry: carry[0], look, (doubtful, unseen))[1]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from vits import linalg
 from vits.posteriors.base import GaussianPosterior, guarded
@@ -85,15 +85,28 @@ Curvature = Dense | Factored
 CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
 
 
+class Followed(NamedTuple):
+    """D after a step, and whether it had lost B and was recomputed."""
+
+    sqrt_precision: Float[Array, "params params"]
+    refreshed: Bool[Array, ""] | bool = False
+
+
 class InverseRule(NamedTuple):
-    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end.
+    """How D follows B^-T: `step(new B, old B, old D, A, h)` within a round, `finish(B, D)` once at its end.
 
     `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it.
     """
 
     step: Callable[
-        [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
-        Float[Array, "params params"],
+        [
+            Float[Array, "params params"],
+            Float[Array, "params params"],
+            Float[Array, "params params"],
+            Curvature,
+            Scalar,
+        ],
+        Followed,
     ]
     finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
     reach: float = math.inf
@@ -132,32 +145,42 @@ def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Ar
 
 def _solved(
     new_sqrt_cov: Float[Array, "params params"],
+    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Float[Array, "params params"]:
+) -> Followed:
     """D = B^-T, by solving."""
-    return jnp.linalg.inv(new_sqrt_cov).T
+    return Followed(jnp.linalg.inv(new_sqrt_cov).T)
 
 
 def _first_order(
     new_sqrt_cov: Float[Array, "params params"],
+    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Float[Array, "params params"]:
-    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
-    return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
+) -> Followed:
+    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D; recomputed where that has lost B.
+
+    Up to what is of first order in the old error, D' B - I changes by dD' dB. Where the norms of the two bound that
+    by `INVERSE_TOLERANCE`, nobody need look; where they do not, a later step must not rest on a D that is no inverse.
+    """
+    change = -step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
+    doubtful = ~(jnp.linalg.norm(change) * jnp.linalg.norm(new_sqrt_cov - sqrt_cov) <= INVERSE_TOLERANCE)
+    inverse = linalg.refreshed_inverse_if(doubtful, new_sqrt_cov, sqrt_precision + change, tolerance=INVERSE_TOLERANCE)
+    return Followed(inverse.inverse_transpose, inverse.refreshed)
 
 
 def _unmoved(
     new_sqrt_cov: Float[Array, "params params"],
+    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Float[Array, "params params"]:
+) -> Followed:
     """The D that the round began with."""
-    return sqrt_precision
+    return Followed(sqrt_precision)
 
 
 def _as_it_is(
@@ -224,16 +247,19 @@ class VITS(GaussianPosterior):
         # All draws of the round in one call: many small ones would cost more than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
 
-        def step(k: Array, state: VITSState) -> VITSState:
+        def step(k: Array, carry: tuple[VITSState, Bool[Array, ""]]) -> tuple[VITSState, Bool[Array, ""]]:
+            state, refreshed = carry
             mu, B, D, data = state
             seen = self.potential.minibatch(batch_keys[k], data)
             draw = self._draw(eps[k], state._replace(data=seen))
             A = self.curvature(self.potential, seen, draw, D)
             mu = mu - h * jnp.mean(draw.grads, axis=0)
             new_B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
-            return VITSState(mu, new_B, self.inverse.step(new_B, D, A, h_B), data)
+            followed = self.inverse.step(new_B, B, D, A, h_B)
+            return VITSState(mu, new_B, followed.sqrt_precision, data), refreshed | followed.refreshed
 
-        new = jax.lax.fori_loop(0, plan.num_steps, step, state._replace(data=data))
+        first = state._replace(data=data), jnp.asarray(False)
+        new, refreshed = jax.lax.fori_loop(0, plan.num_steps, step, first)
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
         inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
         new = new._replace(sqrt_precision=inverse.inverse_transpose)
@@ -247,7 +273,7 @@ class VITS(GaussianPosterior):
             step_capped=plan.capped | out_of_reach,
             stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
-            refreshed=inverse.refreshed,
+            refreshed=refreshed | inverse.refreshed,
         )
 
     def _draw(self, eps: Float[Array, "directions params"], state: VITSState) -> Draw:
