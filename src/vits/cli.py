@@ -118,7 +118,7 @@ def _settings(experiment: str, preset: str, **changes: Any) -> Any:
 def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from vits import plots
+    from vits import plots, report
     from vits.experiments import base
 
     if algorithms is not None:
@@ -136,7 +136,9 @@ def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -
         )
         bar.update(task, description="done")
     _print_table(results.summary)
-    _print_pictures(plots.draw(results))
+    pictures = plots.draw(results)
+    _print_pictures(pictures)
+    _print_report(report.write(results, pictures=pictures))
     if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
@@ -179,6 +181,19 @@ def plot(folder: Folder) -> None:
     from vits import plots, results
 
     _print_pictures(plots.draw(results.load(folder)))
+
+
+@app.command(name="report", epilog="Example: [bold]vits report results/linear-quick --reference vits_ii[/]")
+def report_(
+    folder: Folder,
+    reference: Annotated[
+        str | None, typer.Option(help="The algorithm that others are compared with; lin_ts, or the first, by default.")
+    ] = None,
+) -> None:
+    """Write a page with the pictures, tables and verdicts of a finished run, and how to run it again."""
+    from vits import report, results
+
+    _print_report(report.write(results.load(folder), reference=reference))
 
 
 @app.command(epilog="Example: [bold]vits claims results/linear-paper results/kl-paper[/]")
@@ -231,6 +246,10 @@ _COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
 def _print_pictures(paths: list[Path]) -> None:
     for path in paths:
         out.print(f"picture: {path}", soft_wrap=True)
+
+
+def _print_report(path: Path) -> None:
+    out.print(f"report: {path}", soft_wrap=True)
 
 
 def _print_table(summary: dict[str, Any]) -> None:
