@@ -17,13 +17,14 @@ class Observation(NamedTuple):
     """One played arm and the reward it gave.
 
     `action` is the index of the arm, for posteriors kept per arm; `arms` are the features of all arms that were
-    on offer, for algorithms that look at what they did not play.
+    on offer, for algorithms that look at what they did not play: all rows, or the first `offered` of them.
     """
 
     features: Float[Array, " dim"]
     reward: Scalar
     action: Int[Array, ""] | int = 0
     arms: Float[Array, "arms dim"] | None = None
+    offered: Int[Array, ""] | None = None
 
 
 class Round(NamedTuple):

@@ -11,9 +11,10 @@ from jaxtyping import Float
 
 from vits import algorithms, checks, environments, models, registry, results
 from vits.compare import Claim, Difference, all_of, claim, is_alike, is_less, paired
+from vits.environments.base import Environment
 from vits.experiments.base import Cell, Experiment, Progress
 from vits.results import Arrays, Results
-from vits.simulation import simulate
+from vits.simulation import Trace, simulate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +140,15 @@ class BanditExperiment(RegretExperiment):
 
             def play(seeds: list[int], progress: Progress) -> Arrays:
                 trace = simulate(self.seed, environment, policy, self.horizon, seeds=seeds, progress=progress)
-                return results.trace_arrays(trace)
+                return {**results.trace_arrays(trace), **self.notes(environment, seeds, trace)}
 
             return play
 
         return game
+
+    def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
+        """What is stored beside the trace."""
+        return {}
 
 
 def final(found: Results, environment: str, algorithm: str) -> Float[np.ndarray, " seeds"]:

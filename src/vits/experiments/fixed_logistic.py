@@ -4,7 +4,8 @@ import dataclasses
 
 from vits.compare import Claim
 from vits.experiments import tuned
-from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, scored
+from vits.experiments.bandit import Contender, Model, Statement, World, scored
+from vits.experiments.fixed_arms import FixedArmsExperiment
 from vits.results import Results
 
 _POSTERIOR = {"inverse_temperature": 1.0, "prior_precision": 1.0}
@@ -13,7 +14,7 @@ _TUNED = "fixed-logistic, tuned"
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedLogistic(BanditExperiment):
+class FixedLogistic(FixedArmsExperiment):
     """Fixed arms with logistic rewards."""
 
     def claims(self, found: Results) -> list[Claim]:

@@ -35,7 +35,7 @@ def regret(results: Results, path: str | Path | None = None) -> Path:
         }
         _panel(axes, curves, colours)
         axes.set_title(environment, loc="left", fontsize=11)
-    panels[0].set_ylabel("cumulative regret")
+        axes.set_ylabel("cumulative regret")
     seeds = results.summary["rows"][0]["seeds"]
     title = f"{results.summary['settings']['title']}: mean of {seeds} seeds, bands of one standard error"
     return style.finish(figure, panels, title, Path(path) if path is not None else results.folder / "regret.png")

@@ -24,9 +24,11 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """A row of panels."""
-    figure, grid = plt.subplots(1, count, figsize=(max(5.2 * count, 7.0), 3.9), squeeze=False, layout="constrained")
-    return figure, list(grid[0])
+    """Panels in a row, or two by two."""
+    rows, columns = (2, 2) if count == 4 else (1, count)
+    size = (max(5.2 * columns, 7.0), 3.6 * rows + 0.3)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    return figure, list(grid.flat)
 
 
 def frame(axes: Axes) -> None:

@@ -49,6 +49,27 @@ class PagedHistory(History):
         seen, last = self.seen.at[arm].set(history.seen), self.last.at[arm].set(history.last)
         return replace(history, seen=seen, last=last, arm=self.arm)
 
+    def without(self, arm: int) -> "PagedHistory":
+        """All histories, with that of one arm empty: its pages are free again and the others close the gap."""
+        pages = jnp.arange(self.owner.shape[0])
+        kept = (pages < self.used) & (self.owner != arm)
+        order = jnp.argsort(~kept)  # stable: the pages that stay come first, as they were
+        place, used = jnp.argsort(order), jnp.sum(kept)
+        stays = pages < used
+        rows = jnp.repeat(stays, self.block)
+        slots = (order[:, None] * self.block + jnp.arange(self.block)[None, :]).ravel()
+        return replace(
+            self,
+            features=jnp.where(rows[:, None], self.features[slots], 0.0),
+            rewards=jnp.where(rows, self.rewards[slots], 0.0),
+            seen=self.seen.at[arm].set(0),
+            last=jnp.where(self.seen > 0, place[self.last], 0).at[arm].set(0),
+            owner=jnp.where(stays, self.owner[order], 0),
+            start=jnp.where(stays, self.start[order], self.capacity),
+            previous=jnp.where(stays, place[self.previous[order]], 0),
+            used=used.astype(self.used.dtype),
+        )
+
     @property
     def axes(self) -> "PagedHistory":
         """0 for what each arm has, None for what is shared: the axes of a batch over arms."""

@@ -62,6 +62,11 @@ class PerArm(Posterior):
         keys = jax.random.split(key, self.num_arms)
         return jax.vmap(self.posterior.sample, (0, _axes(state)))(keys, state)
 
+    def of(self, state: State, arm: Int[Array, ""] | int) -> State:
+        """The state of one arm, as the arm's own posterior knows it."""
+        self._check_arm(arm)
+        return _take(state, jnp.asarray(arm))
+
     def _check_arm(self, action: Int[Array, ""] | int) -> None:
         if not checks.is_traced(action) and not 0 <= int(action) < self.num_arms:
             raise ValueError(f"the arm played must be one of 0 to {self.num_arms - 1}, but is {int(action)}")

@@ -139,12 +139,13 @@ class FeelGood(Potential):
         arms = observation.arms
         if arms is None:
             raise ValueError("fg_ts needs the features of all arms of a round, but observation.arms is None")
-        offered = arms.shape[0]
-        if offered > self.num_arms:
-            raise ValueError(f"num_arms must be at least the {offered} arms of the round, but is {self.num_arms}")
+        rows = arms.shape[0]
+        if rows > self.num_arms:
+            raise ValueError(f"num_arms must be at least the {rows} arms of the round, but is {self.num_arms}")
+        offered = rows if observation.offered is None else observation.offered
         # One arm that is not finite spoils the round, or it could lie in wait for parameters under which it is best.
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
-        padded = jnp.pad(arms, ((0, self.num_arms - offered), (0, 0)))
+        padded = jnp.pad(arms, ((0, self.num_arms - rows), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
         return FeelGoodData(self.base.observe(data.base, observation), data.rounds.append(row))
 

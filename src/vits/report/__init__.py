@@ -75,7 +75,9 @@ def html(found: Results, pictures: list[Path], reference: str) -> str:
         element("title", f"{title} ({summary['preset']}): report"),
         element("style", Markup(style)),
     )
-    header = element("header", element("p", "vits", class_="kicker"), element("h1", title), *_opening(summary))
+    header = element(
+        "header", element("p", "vits, report of a run", class_="kicker"), element("h1", title), *_opening(summary)
+    )
     return f'<!doctype html>\n<html lang="en">{head}<body><main>{header}{"".join(sections)}</main></body></html>\n'
 
 

@@ -52,7 +52,7 @@ def table(caption: str, columns: Cells, rows: Iterable[Cells], *, texts: int = 1
     head = element("tr", *(element("th", name, scope="col", class_=_kind(i, texts)) for i, name in enumerate(columns)))
     groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
     bodies = [element("tbody", *(_row(group, i, texts) for i in range(len(group)))) for group in groups]
-    content = element("table", element("caption", caption), element("thead", head), *bodies)
+    content = element("table", element("caption", element("span", caption)), element("thead", head), *bodies)
     return element("div", content, class_="scroll", role="region", tabindex="0", aria_label=caption)
 
 
@@ -70,13 +70,16 @@ def _kind(column: int, texts: int) -> str:
 
 
 def picture(path: Path, description: str, caption: str) -> Markup:
-    """A PNG file inside the page, with 1.6 of its pixels to one of the page, so that it is sharp in print too."""
+    """A PNG file inside the page, with 1.6 of its pixels to one of the page, so that it is sharp in print too.
+
+    `--readable` is the width below which its words are too small: narrow screens scroll instead.
+    """
     content = path.read_bytes()
     width, height = struct.unpack(">II", content[16:24])
     data = base64.b64encode(content).decode()
     image = (
         f'<img src="data:image/png;base64,{data}" alt="{html.escape(description)}"'
-        f' width="{width * 5 // 8}" height="{height * 5 // 8}">'
+        f' width="{width * 5 // 8}" height="{height * 5 // 8}" style="--readable: {width * 2 // 5}px">'
     )
     frame = element("div", Markup(image), class_="scroll", role="region", tabindex="0", aria_label=caption)
     return element("figure", frame, element("figcaption", caption))

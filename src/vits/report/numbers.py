@@ -20,6 +20,9 @@ ELSEWHERE = {
 }
 """What a row holds that the first columns, or other tables, show."""
 
+FOLDED = 40
+"""A table of diagnostics with more lines than this is folded away until it is asked for."""
+
 OF_ROUNDS = ("capped_rounds", "unstable_rounds")
 
 MEANINGS = {
@@ -114,8 +117,10 @@ def diagnostics(rows: list[Row]) -> list[Markup]:
         if key in MEANINGS
         for part in (element("dt", key.replace("_", " ")), element("dd", MEANINGS[key]))
     ]
-    caption = "What was counted and timed along the way, over all seeds"
-    return [markup.table(caption, columns, cells, texts=2), element("dl", *terms, class_="note")]
+    table = markup.table("What was counted and timed along the way, over all seeds", columns, cells, texts=2)
+    if len(rows) > FOLDED:
+        table = element("details", element("summary", f"All {len(rows)} lines"), table)
+    return [table, element("dl", *terms, class_="note")]
 
 
 def _cell(row: Row, key: str) -> str:

@@ -1,0 +1,171 @@
+"""Decisions, and the book of those that wait for their reward."""
+
+import math
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Shaped
+
+from vits import checks
+from vits.agent.features import Arm
+
+DEFAULT_SAMPLES = 1000
+"""Posterior draws for an estimate."""
+
+
+class Propensity(NamedTuple):
+    """What some posterior draws say about a probability: the estimate and its standard error.
+
+    They are mean and standard deviation of Beta(c + 1/2, n - c + 1/2) after c hits in n draws, so that neither a
+    probability of 0 nor an error of 0 is ever claimed.
+    """
+
+    estimate: float
+    stderr: float
+    samples: int
+
+
+def propensity_of(hits: float, samples: int) -> Propensity:
+    """Jeffreys' estimate of a probability."""
+    a, b = hits + 0.5, samples - hits + 0.5
+    return Propensity(a / (a + b), math.sqrt(a * b / ((a + b) ** 2 * (a + b + 1.0))), samples)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """One decision: give its `id` back to `learn` together with the reward.
+
+    `arm` is the name of the arm to play, or its row where arms are given without names; `arms` are the best k, best
+    first. `offered` are all arms there were to choose from, `scores` are theirs under the posterior draw that decided,
+    and `index` is the place of `arm` among them. `features` are those of `arm`.
+    """
+
+    id: str
+    arm: Hashable
+    arms: tuple[Hashable, ...]
+    index: int
+    features: Float[np.ndarray, " dim"]
+    offered: Sequence[Hashable]
+    scores: Float[np.ndarray, " arms"]
+    _draws: Callable[[int], Shaped[np.ndarray, "samples arms"]] = field(repr=False)
+
+    def propensity(self, samples: int = DEFAULT_SAMPLES) -> Propensity:
+        """The probability that the agent, asked again in the state in which it decided, puts the same arm first.
+
+        Args:
+            samples: posterior draws; the standard error falls with their square root.
+
+        Returns:
+            The estimate and its standard error. Algorithms that choose without chance until they learn again (`greedy`,
+            `lin_ucb`, and `lmc_ts`, whose chain moves only when it learns) have a probability of 1.
+        """
+        checks.count("samples", samples)
+        scores = self._draws(samples)
+        best = scores == np.max(scores, axis=1, keepdims=True)
+        return propensity_of(float(np.sum(best[:, self.index] / best.sum(axis=1))), samples)
+
+    def __repr__(self) -> str:
+        ranked = f", arms={self.arms!r}" if len(self.arms) > 1 else ""
+        return f"Decision(arm={self.arm!r}{ranked}, id={self.id!r}, offered={len(self.offered)})"
+
+
+def ranking(scores: Float[np.ndarray, " arms"], k: int, luck: tuple[int, int]) -> tuple[int, ...]:
+    """The places of the k highest scores, best first; ties are broken at random, by a generator seeded with `luck`."""
+    if k == 1:
+        best = int(scores.argmax())
+        top = scores[best]
+        if math.isfinite(top) and np.count_nonzero(scores == top) == 1:
+            return (best,)
+    finite = np.isfinite(scores)
+    if np.count_nonzero(finite) < k:
+        raise ArithmeticError(f"only {np.count_nonzero(finite)} of {len(scores)} arms have a finite score, {k} needed")
+    order = np.lexsort((np.random.default_rng(luck).random(len(scores)), -np.where(finite, scores, -np.inf)))
+    return tuple(order[:k].tolist())
+
+
+class Pending(NamedTuple):
+    """What has to be known of a decision until its reward comes: the arms that were put first, and their features.
+
+    `menu` are the features of all arms on offer, for algorithms that look at what they did not play.
+    """
+
+    arms: tuple[Arm | None, ...]
+    features: Float[np.ndarray, "ranked dim"]
+    menu: Float[np.ndarray, "arms dim"] | None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the features."""
+        return self.features.nbytes + (0 if self.menu is None else self.menu.nbytes)
+
+
+class Book:
+    """Decisions without a reward, at most `limit` of them: the oldest expire.
+
+    Ids are a tag and a number; the numbers rise. All decisions that expired are older than all that are pending, so
+    that what became of an id that is no longer here can be told without keeping it.
+    """
+
+    def __init__(self, tag: str, limit: int) -> None:
+        checks.count("max_pending", limit)
+        self.tag, self.limit = tag, limit
+        self.issued, self.expired, self.horizon = 0, 0, -1
+        self.pending: dict[str, Pending] = {}
+        self._lock = threading.Lock()
+
+    def number(self) -> int:
+        """The number of a new decision."""
+        with self._lock:
+            self.issued += 1
+            return self.issued - 1
+
+    def name(self, number: int) -> str:
+        """The id of a decision."""
+        return f"{self.tag}-{number}"
+
+    def open(self, number: int, pending: Pending) -> str:
+        """Enter a decision and return its id."""
+        name = self.name(number)
+        with self._lock:
+            self.pending[name] = pending
+            while len(self.pending) > self.limit:
+                oldest = next(iter(self.pending))
+                del self.pending[oldest]
+                self.expired += 1
+                self.horizon = max(self.horizon, self._number_of(oldest))
+        return name
+
+    def find(self, name: Any) -> Pending:
+        """The decision that waits under an id, or an error that says what became of it."""
+        waiting = self.pending.get(name) if isinstance(name, str) else None
+        if waiting is not None:
+            return waiting
+        number = self._number_of(name) if isinstance(name, str) else -1
+        if not 0 <= number < self.issued:
+            raise ValueError(f"unknown decision {name!r}: this agent never made it")
+        if number <= self.horizon:
+            raise ValueError(
+                f"decision '{name}' is no longer pending: its reward was learned, or it expired because only "
+                f"{self.limit} decisions may wait (max_pending)"
+            )
+        raise ValueError(f"the reward of decision '{name}' was given already")
+
+    def close(self, names: Sequence[str]) -> None:
+        """Strike decisions whose reward has come."""
+        with self._lock:
+            for name in names:
+                self.pending.pop(name, None)
+
+    def copy(self, tag: str) -> "Book":
+        """The same decisions, pending in another book whose own will have another tag."""
+        other = Book(tag, self.limit)
+        with self._lock:
+            other.pending = dict(self.pending)
+        return other
+
+    def _number_of(self, name: str) -> int:
+        tag, _, number = name.rpartition("-")
+        return int(number) if tag == self.tag and number.isdecimal() else -1

@@ -1,0 +1,220 @@
+"""What an agent runs: programs compiled once for all agents that are built alike.
+
+An application asks for one decision at a time, so that what a call costs beside its arithmetic matters. A program here
+takes plain arrays and nothing else; what is not an array is fixed when it is compiled. A choice gets only those
+arrays that it depends on, never the history.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vits.policies import Policy, PosteriorPolicy
+from vits.types import Observation, State
+
+Arrays = tuple[Any, ...]
+Shapes = tuple[tuple[tuple[int, ...], str], ...]
+
+PROGRAMS = 256
+"""How many programs of each kind are kept; those that were not used for longest are dropped."""
+
+LAPACK = threading.RLock()
+"""Held by programs that call LAPACK: XLA spreads its batches over a pool of threads where two programs can each wait
+for the other, forever."""
+
+_HOLE = object()
+
+
+class Skeleton(NamedTuple):
+    """A pytree without its arrays: what a program is compiled for."""
+
+    structure: Any
+    fixed: tuple[Any, ...]
+
+    def filled(self, arrays: Sequence[Any]) -> Any:
+        """The pytree with these arrays."""
+        rest = iter(arrays)
+        return jax.tree.unflatten(self.structure, [next(rest) if part is _HOLE else part for part in self.fixed])
+
+
+def take_apart(tree: Any) -> tuple[Skeleton, Arrays]:
+    """What a pytree is made of: its skeleton and its arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    skeleton = Skeleton(structure, tuple(_HOLE if eqx.is_array(leaf) else leaf for leaf in leaves))
+    return skeleton, tuple(leaf for leaf in leaves if eqx.is_array(leaf))
+
+
+def shapes_of(arrays: Sequence[Any]) -> Shapes:
+    """The shapes and dtypes of arrays, as something that can be looked up."""
+    return tuple((tuple(array.shape), str(array.dtype)) for array in arrays)
+
+
+@eqx.filter_jit
+def _init(policy: Policy, key: Array) -> State:
+    return policy.init(key)
+
+
+def initial_state(policy: Policy, key: Array) -> State:
+    """The state of a policy before the first round."""
+    with LAPACK:
+        return jax.block_until_ready(_init(policy, key))
+
+
+class Chooser(NamedTuple):
+    """Scores of arms.
+
+    `reads` says which of the arrays of policy and state (in this order) they depend on. `score` takes those, a key, the
+    number of the decision and the arms' features; `draws` scores them under so many independent draws.
+    """
+
+    reads: tuple[int, ...]
+    score: Callable[..., Array]
+    draws: Callable[..., Array]
+
+    def view(self, policy: Arrays, state: Arrays) -> Arrays:
+        """The arrays that scores depend on."""
+        everything = (*policy, *state)
+        return tuple(everything[i] for i in self.reads)
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, int]) -> Chooser:
+    """The scores of a policy of this build, whose arrays and whose state's have these shapes."""
+    num_policy = policy.fixed.count(_HOLE)
+    dtype = jnp.zeros(()).dtype
+
+    def scores(arrays: Sequence[Any], key: Array, features: Array) -> Array:
+        agent: PosteriorPolicy = policy.filled(arrays[:num_policy])
+        return agent.scores(key, state.filled(arrays[num_policy:]), features)
+
+    like = _like(shapes)
+    traced = jax.make_jaxpr(scores)(like, jax.random.key(0), jax.ShapeDtypeStruct(rows, dtype)).jaxpr
+    used = {id(variable) for equation in traced.eqns for variable in equation.invars}
+    reads = tuple(i for i, variable in enumerate(traced.invars[: len(like)]) if id(variable) in used)
+
+    def whole(view: Sequence[Any]) -> list[Any]:
+        arrays: list[Any] = [jnp.zeros(shape, name) for shape, name in shapes]  # read by nobody
+        for i, array in zip(reads, view, strict=True):
+            arrays[i] = array
+        return arrays
+
+    @jax.jit
+    def score(view: Arrays, key: Array, number: Array, features: Array) -> Array:
+        return scores(whole(view), decision_key(key, number), features)
+
+    @functools.partial(jax.jit, static_argnums=4)
+    def draws(view: Arrays, key: Array, number: Array, features: Array, samples: int) -> Array:
+        keys = jax.random.split(decision_key(key, number), samples)
+        return jax.vmap(lambda key: scores(whole(view), key, features))(keys)
+
+    return Chooser(reads, score, draws)
+
+
+def decision_key(key: Array, number: Array) -> Array:
+    """The key of the decision, or the update, of this number, from the data of an agent's key."""
+    return jax.random.fold_in(jax.random.wrap_key_data(key), number)
+
+
+class Batch(NamedTuple):
+    """Observations to learn from, row by row; `menus` are all arms of each round, and `offered` how many there are."""
+
+    features: Any
+    rewards: Any
+    actions: Any
+    menus: Any = None
+    offered: Any = None
+
+    def chunk(self, first: int, size: int) -> "Batch":
+        """So many rows from the first on, zeros where there are no more."""
+
+        def cut(rows: Any) -> Any:
+            part = rows[first : first + size]
+            return np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
+
+        return jax.tree.map(cut, self)
+
+    def row(self, i: Any) -> Observation:
+        """One observation."""
+        menu, offered = (None, None) if self.menus is None else (self.menus[i], self.offered[i])
+        return Observation(self.features[i], self.rewards[i], self.actions[i], menu, offered)
+
+
+class Report(NamedTuple):
+    """How many updates were rejected, capped or repaired, and the first row that was rejected (-1 if none was)."""
+
+    rejected: int
+    step_capped: int
+    refreshed: int
+    first_rejected: int
+
+    def plus(self, other: "Report", first: int) -> "Report":
+        """This, and another that begins with row `first`."""
+        counts = [a + b for a, b in zip(self[:3], other[:3], strict=True)]
+        bad = other.first_rejected if other.first_rejected < 0 else first + other.first_rejected
+        return Report(*counts, self.first_rejected if self.first_rejected >= 0 else bad)
+
+
+class Learner(NamedTuple):
+    """Updates: `one` takes a batch of one row, `many` the first so many rows of a batch."""
+
+    one: Callable[..., tuple[Arrays, Array]]
+    many: Callable[..., tuple[Arrays, Array]]
+    calls_lapack: bool
+
+    def __call__(
+        self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any
+    ) -> tuple[Arrays, Report]:
+        """The arrays of the state after the first `count` rows of a batch, and what happened."""
+        with LAPACK if self.calls_lapack else contextlib.nullcontext():
+            if len(batch.rewards) == 1:
+                arrays, numbers = self.one(policy, state, key, number, batch)
+            else:
+                arrays, numbers = self.many(policy, state, key, number, batch, count)
+            return arrays, Report(*np.asarray(numbers).tolist())
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def learner(policy: Skeleton, state: Skeleton, policy_shapes: Shapes, state_shapes: Shapes, example: Shapes) -> Learner:
+    """The updates of a policy of this build; `example` are the shapes of a batch of one row."""
+
+    def update(policy_arrays: Arrays, old: State, key: Array, number: Array, row: Observation) -> tuple[State, Array]:
+        agent: Policy = policy.filled(policy_arrays)
+        new, info = agent.update(decision_key(key, number), old, row)
+        return new, jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
+
+    @jax.jit
+    def one(
+        policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch
+    ) -> tuple[Arrays, Array]:
+        new, found = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
+        return take_apart(new)[1], jnp.append(found, -1 + found[0])
+
+    @jax.jit
+    def many(
+        policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch, count: Array
+    ) -> tuple[Arrays, Array]:
+        def learn(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
+            old, total, first = carry
+            new, found = update(policy_arrays, old, key, number + i.astype(number.dtype), batch.row(i))
+            return new, total + found, jnp.where((first < 0) & (found[0] > 0), i.astype(first.dtype), first)
+
+        start = state.filled(state_arrays), jnp.zeros(3, int), jnp.asarray(-1)
+        new, total, first = jax.lax.fori_loop(0, count, learn, start)
+        return take_apart(new)[1], jnp.append(total, first)
+
+    like = [_like(shapes) for shapes in (policy_shapes, state_shapes)]
+    number = jax.ShapeDtypeStruct((), "uint32")
+    program = one.lower(*like, jax.ShapeDtypeStruct((2,), "uint32"), number, Batch(*_like(example))).as_text()
+    return Learner(one, many, "lapack_" in program or "blas_" in program)
+
+
+def _like(shapes: Shapes) -> tuple[jax.ShapeDtypeStruct, ...]:
+    return tuple(jax.ShapeDtypeStruct(shape, name) for shape, name in shapes)
