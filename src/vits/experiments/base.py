@@ -133,10 +133,15 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
             raise ValueError(
                 f"{folder} holds a run of '{found.get('name')}' with another {different[0]}; choose another folder"
             )
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or _strangers(folder)):
         raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
     else:
         results.write_json(path, settings)
+
+
+def _strangers(folder: Path) -> list[Path]:
+    """What is in a folder but for settings that were being written when a run was killed."""
+    return [entry for entry in folder.iterdir() if not entry.name.startswith(f".{results.SETTINGS}.")]
 
 
 def _stored(file: Path, mark: str) -> Arrays | None:
