@@ -4,10 +4,11 @@ import importlib
 from typing import Any
 
 _MODULES = ("algorithms", "environments", "history", "models", "plots", "posteriors", "potentials", "results", "steps")
-_NAMES = {"make": "algorithms", "simulate": "simulation"}
+_NAMES = {"Agent": "agent", "make": "algorithms", "simulate": "simulation"}
 
 __version__ = "0.1.0"
 __all__ = [
+    "Agent",
     "algorithms",
     "environments",
     "history",

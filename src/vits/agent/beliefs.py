@@ -79,9 +79,7 @@ def believe(
 
 
 @eqx.filter_jit
-def _draws(
-    posterior: Posterior, state: State, key: Key[Array, ""], samples: int
-) -> Float[Array, "samples params"]:
+def _draws(posterior: Posterior, state: State, key: Key[Array, ""], samples: int) -> Float[Array, "samples params"]:
     keys = jax.random.split(key, samples)
     if not isinstance(posterior, Walker):
         return jax.vmap(posterior.sample, (0, None))(keys, state)

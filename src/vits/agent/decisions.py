@@ -159,11 +159,15 @@ class Book:
             for name in names:
                 self.pending.pop(name, None)
 
+    def waiting(self) -> dict[str, Pending]:
+        """All decisions without a reward, the oldest first."""
+        with self._lock:
+            return dict(self.pending)
+
     def copy(self, tag: str) -> "Book":
         """The same decisions, pending in another book whose own will have another tag."""
         other = Book(tag, self.limit)
-        with self._lock:
-            other.pending = dict(self.pending)
+        other.pending = self.waiting()
         return other
 
     def _number_of(self, name: str) -> int:

@@ -139,8 +139,9 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
     chosen = tuple(dict.fromkeys(available))
     if not chosen:
         raise ValueError("available must name at least one arm, but is empty")
+    known = names if isinstance(names, range) else set(names)
     for name in chosen:
-        if name not in names:
+        if name not in known:
             raise ValueError(f"unknown arm {name!r}; known: {listed(names)}")
     return chosen
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float
 
 from vits import algorithms, checks, models
 from vits.agent import growth, programs
-from vits.agent.programs import Arrays, Batch, Chooser, Report, Skeleton
+from vits.agent.programs import Arrays, Batch, Chooser, Learner, Report, Skeleton
 from vits.history import DEFAULT_CAPACITY, with_capacity
 from vits.policies import Policy, PosteriorPolicy
 from vits.potentials.feel_good import FeelGood
@@ -22,7 +22,7 @@ from vits.types import State
 CHUNK = 128
 """Observations that one call of the compiled program learns from, where there are many."""
 
-FEWEST_SLOTS = 4
+FEWEST_SLOTS = 8
 """Posteriors that an agent with one for each arm starts with; when they run out, their number doubles."""
 
 
@@ -58,18 +58,22 @@ class Recipe:
 class Mind:
     """A policy and its state, taken apart for the compiled programs; `view` is what choosing depends on.
 
-    `rows` counts the observations that take up room, of which there is enough for `capacity`.
+    `rows` counts the observations that take up room, if they do (`grows`); there is enough for `capacity` of them.
+    `longest_menu` is how many arms may be on offer, for an algorithm that remembers them all.
     """
 
     recipe: Recipe
     slots: int
     capacity: int
     rows: int
+    grows: bool
     skeletons: tuple[Skeleton, Skeleton]
     policy_arrays: Arrays
     state_arrays: Arrays
+    learner: Learner
     chooser: Chooser | None
     view: Arrays
+    longest_menu: int | None
 
     @property
     def policy(self) -> Policy:
@@ -86,20 +90,7 @@ class Mind:
         """Memory of all arrays."""
         return sum(array.nbytes for array in (*self.policy_arrays, *self.state_arrays))
 
-    @property
-    def longest_menu(self) -> int | None:
-        """How many arms may be on offer, for an algorithm that remembers them all; None for all others."""
-        nodes = jax.tree.leaves(self.policy, is_leaf=lambda node: isinstance(node, FeelGood))
-        return next((node.num_arms for node in nodes if isinstance(node, FeelGood)), None)
-
-    @property
-    def grows(self) -> bool:
-        """Whether more observations need more room."""
-        return growth.grows(self.policy, self.recipe.policy(self.slots, 2 * self.capacity))
-
-    def scores(
-        self, key: Array, number: int, rows: Float[np.ndarray, "rows dim"]
-    ) -> Float[np.ndarray, " rows"]:
+    def scores(self, key: Array, number: int, rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
         """A score for each row, under one posterior draw; all the same for a policy that has none."""
         if self.chooser is None:
             return np.zeros(len(rows), rows.dtype)
@@ -115,18 +106,12 @@ class Mind:
 
     def learned(self, key: Array, number: int, batch: Batch) -> tuple["Mind", Report]:
         """The mind after a batch of observations, for which there is room, and what happened."""
-        learner = programs.learner(
-            *self.skeletons,
-            programs.shapes_of(self.policy_arrays),
-            programs.shapes_of(self.state_arrays),
-            programs.shapes_of([part[:1] for part in batch if part is not None]),
-        )
         state, total, count = self.state_arrays, Report(0, 0, 0, -1), len(batch.rewards)
         size = 1 if count == 1 else CHUNK
         for first in range(0, count, size):
             chunk = batch if count == 1 else batch.chunk(first, size)
             taken = np.int32(min(size, count - first))
-            state, report = learner(self.policy_arrays, state, key, np.uint32(number + first), chunk, taken)
+            state, report = self.learner(self.policy_arrays, state, key, np.uint32(number + first), chunk, taken)
             total = total.plus(report, first)
         return self._with_state(state, self.rows + count), total
 
@@ -137,7 +122,9 @@ class Mind:
         capacity = max(rows, 2 * self.capacity)
         policy = self.recipe.policy(self.slots, capacity)
         fresh = programs.initial_state(policy, jax.random.key(0))
-        return assembled(self.recipe, self.slots, capacity, self.rows, policy, growth.moved(self.state, fresh))
+        mind = assembled(self.recipe, self.slots, capacity, self.rows, policy, growth.moved(self.state, fresh))
+        # What choosing depends on has not grown, and needs no new program.
+        return replace(mind, chooser=self.chooser)._with_state(mind.state_arrays, self.rows)
 
     def with_slots(self, arms: int, key: Array) -> "Mind":
         """The same mind with posteriors for so many arms; the new ones are priors."""
@@ -187,9 +174,17 @@ def assembled(recipe: Recipe, slots: int, capacity: int, rows: int, policy: Poli
         slots=slots,
         capacity=capacity,
         rows=rows,
+        grows=growth.grows(policy, recipe.policy(slots, 2 * capacity)),
         skeletons=(policy_skeleton, state_skeleton),
         policy_arrays=policy_arrays,
         state_arrays=state_arrays,
+        learner=programs.learner(policy_skeleton, state_skeleton),
         chooser=chooser,
         view=() if chooser is None else chooser.view(policy_arrays, state_arrays),
+        longest_menu=_longest_menu(policy),
     )
+
+
+def _longest_menu(policy: Policy) -> int | None:
+    nodes = jax.tree.leaves(policy, is_leaf=lambda node: isinstance(node, FeelGood))
+    return next((node.num_arms for node in nodes if isinstance(node, FeelGood)), None)

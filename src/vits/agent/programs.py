@@ -65,7 +65,10 @@ def _init(policy: Policy, key: Array) -> State:
 def initial_state(policy: Policy, key: Array) -> State:
     """The state of a policy before the first round."""
     with LAPACK:
-        return jax.block_until_ready(_init(policy, key))
+        state = _init(policy, key)
+        for leaf in jax.tree.leaves(state):
+            leaf.block_until_ready()
+        return state
 
 
 class Chooser(NamedTuple):
@@ -89,14 +92,14 @@ class Chooser(NamedTuple):
 def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, int]) -> Chooser:
     """The scores of a policy of this build, whose arrays and whose state's have these shapes."""
     num_policy = policy.fixed.count(_HOLE)
-    dtype = jnp.zeros(()).dtype
+    dtype = str(jnp.zeros(()).dtype)
 
     def scores(arrays: Sequence[Any], key: Array, features: Array) -> Array:
         agent: PosteriorPolicy = policy.filled(arrays[:num_policy])
         return agent.scores(key, state.filled(arrays[num_policy:]), features)
 
     like = _like(shapes)
-    traced = jax.make_jaxpr(scores)(like, jax.random.key(0), jax.ShapeDtypeStruct(rows, dtype)).jaxpr
+    traced = jax.make_jaxpr(scores)(like, jax.random.key(0), *_like(((rows, dtype),))).jaxpr
     used = {id(variable) for equation in traced.eqns for variable in equation.invars}
     reads = tuple(i for i, variable in enumerate(traced.invars[: len(like)]) if id(variable) in used)
 
@@ -157,33 +160,39 @@ class Report(NamedTuple):
 
     def plus(self, other: "Report", first: int) -> "Report":
         """This, and another that begins with row `first`."""
-        counts = [a + b for a, b in zip(self[:3], other[:3], strict=True)]
         bad = other.first_rejected if other.first_rejected < 0 else first + other.first_rejected
-        return Report(*counts, self.first_rejected if self.first_rejected >= 0 else bad)
+        return Report(
+            rejected=self.rejected + other.rejected,
+            step_capped=self.step_capped + other.step_capped,
+            refreshed=self.refreshed + other.refreshed,
+            first_rejected=self.first_rejected if self.first_rejected >= 0 else bad,
+        )
 
 
-class Learner(NamedTuple):
+class Learner:
     """Updates: `one` takes a batch of one row, `many` the first so many rows of a batch."""
 
-    one: Callable[..., tuple[Arrays, Array]]
-    many: Callable[..., tuple[Arrays, Array]]
-    calls_lapack: bool
+    def __init__(self, one: Any, many: Any) -> None:
+        self.one, self.many = one, many
+        self._calls_lapack: bool | None = None
 
     def __call__(
         self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any
     ) -> tuple[Arrays, Report]:
         """The arrays of the state after the first `count` rows of a batch, and what happened."""
-        with LAPACK if self.calls_lapack else contextlib.nullcontext():
-            if len(batch.rewards) == 1:
-                arrays, numbers = self.one(policy, state, key, number, batch)
-            else:
-                arrays, numbers = self.many(policy, state, key, number, batch, count)
+        arguments = policy, state, key, number, batch
+        if self._calls_lapack is None:
+            first = jax.tree.map(lambda rows: rows[:1], batch)
+            program = self.one.lower(*arguments[:-1], first).as_text()
+            self._calls_lapack = "lapack_" in program or "blas_" in program
+        with LAPACK if self._calls_lapack else contextlib.nullcontext():
+            arrays, numbers = self.one(*arguments) if len(batch.rewards) == 1 else self.many(*arguments, count)
             return arrays, Report(*np.asarray(numbers).tolist())
 
 
 @functools.lru_cache(maxsize=PROGRAMS)
-def learner(policy: Skeleton, state: Skeleton, policy_shapes: Shapes, state_shapes: Shapes, example: Shapes) -> Learner:
-    """The updates of a policy of this build; `example` are the shapes of a batch of one row."""
+def learner(policy: Skeleton, state: Skeleton) -> Learner:
+    """The updates of a policy of this build."""
 
     def update(policy_arrays: Arrays, old: State, key: Array, number: Array, row: Observation) -> tuple[State, Array]:
         agent: Policy = policy.filled(policy_arrays)
@@ -210,11 +219,9 @@ def learner(policy: Skeleton, state: Skeleton, policy_shapes: Shapes, state_shap
         new, total, first = jax.lax.fori_loop(0, count, learn, start)
         return take_apart(new)[1], jnp.append(total, first)
 
-    like = [_like(shapes) for shapes in (policy_shapes, state_shapes)]
-    number = jax.ShapeDtypeStruct((), "uint32")
-    program = one.lower(*like, jax.ShapeDtypeStruct((2,), "uint32"), number, Batch(*_like(example))).as_text()
-    return Learner(one, many, "lapack_" in program or "blas_" in program)
+    return Learner(one, many)
 
 
-def _like(shapes: Shapes) -> tuple[jax.ShapeDtypeStruct, ...]:
-    return tuple(jax.ShapeDtypeStruct(shape, name) for shape, name in shapes)
+def _like(shapes: Shapes) -> tuple[Any, ...]:
+    structs: Any = jax.ShapeDtypeStruct
+    return tuple(structs(shape, name) for shape, name in shapes)

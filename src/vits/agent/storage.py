@@ -24,7 +24,7 @@ LONGEST = 96
 """The first line is never longer than this."""
 
 PLAIN = (bool, int, float, str, type(None))
-MODELS = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
+MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
 
 
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
@@ -73,8 +73,9 @@ def decoded_name(value: Any) -> Hashable:
 def encoded_model(model: models.RewardModel) -> dict[str, Any]:
     """What is needed to make a model again, or to know it again when the caller brings it."""
     built: dict[str, Any] = {"dim": model.dim, "num_params": model.num_params}
-    if type(model) in MODELS:
-        return built | {"name": MODELS[type(model)]}
+    kind: type = type(model)
+    if kind in MODELS:
+        return built | {"name": MODELS[kind]}
     if isinstance(model, models.Mlp):
         names = [name for name, function in ACTIVATIONS.items() if function is model.network.activation]
         if names:
@@ -92,7 +93,9 @@ def decoded_model(value: Mapping[str, Any], given: models.RewardModel | None) ->
             raise ValueError(f"the model must fit the saved one, {_described(value)}, but is {_described(found)}")
         return given
     if name is None:
-        raise ValueError(f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)")
+        raise ValueError(
+            f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)"
+        )
     if name == "mlp":
         return models.mlp(value["dim"], value["hidden"], value["activation"])
     return {"linear": models.linear, "logistic": models.logistic, "poisson": models.poisson}[name](value["dim"])
