@@ -33,7 +33,7 @@ def element(tag: str, *content: str, **attributes: str) -> Markup:
     return Markup(f"<{tag}{named}>{''.join(map(escape, content))}</{tag}>")
 
 
-def number(value: float) -> str:
+def number(value: float | int) -> str:
     """A number with as many digits as help: 12,345, 12.3, 0.0123, and powers of ten below 0.001."""
     size = abs(value)
     if value == 0.0 or size >= 1e-3:
@@ -42,7 +42,7 @@ def number(value: float) -> str:
     return f"{digits} {TIMES} 10{str(int(power)).translate(SUPERSCRIPTS)}".replace("-", MINUS)
 
 
-def decimal(value: float, places: int, sign: str = "-") -> str:
+def decimal(value: float | int, places: int, sign: str = "-") -> str:
     """A number with these places, thousands apart and a true minus; with sign "+", positive ones have a plus."""
     return f"{value:{sign},.{places}f}".replace("-", MINUS)
 

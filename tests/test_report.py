@@ -1,0 +1,315 @@
+import dataclasses
+import html.parser
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from vits import cli, compare, registry, report, results, scorecard
+from vits.experiments import base, compute, kl, linear
+from vits.report import again, markup, numbers
+
+WORLDS = linear.EXPERIMENT.worlds[:2]
+SMALL = dataclasses.replace(linear.PRESETS["quick"], worlds=WORLDS, horizon=20, seeds=3).only(
+    ["lin_ucb", "lin_ts", "uniform"]
+)
+VOID = {"meta", "img", "line", "circle", "path"}
+
+
+class Page(html.parser.HTMLParser):
+    """A page, with its elements counted, and an error where one is not closed where it should be."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.text = [], [], ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert tag in VOID or self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data if self.open and self.open[-1] != "style" else ""
+
+    def all(self, tag):
+        return [attributes for found, attributes in self.elements if found == tag]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return base.run(SMALL, tmp_path_factory.mktemp("linear") / "run", preset="quick")
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return Page(report.write(run).read_text())
+
+
+def copy(run, folder, **changes):
+    folder.mkdir(parents=True)
+    results.write_json(folder / "summary.json", {**run.summary, **changes})
+    return folder
+
+
+def test_the_page_needs_no_other_file_and_no_script(run, page):
+    assert page.all("script") == page.all("link") == page.all("a") == []
+    assert all(image["src"].startswith("data:image/png;base64,") for image in page.all("img"))
+    assert "url(" not in (run.folder / "report.html").read_text()
+    assert (run.folder / "report.html").stat().st_size < 2e6
+
+
+def test_pictures_are_described_and_tables_have_captions_and_headings(page):
+    assert len(page.all("img")) == 1
+    assert all("regret" in image["alt"] and "lin_ucb" in image["alt"] for image in page.all("img"))
+    assert len(page.all("caption")) == len(page.all("table")) == 6
+    assert all("scope" in heading for heading in page.all("th"))
+
+
+def test_the_page_holds_what_was_found(run, page):
+    for row in run.summary["rows"]:
+        assert f"{row['regret_mean']:.1f} ± {row['regret_stderr']:.1f}" in page.text
+        assert f"{row['rounds_per_second']:,.0f}" in page.text
+    for text in ("refreshed inverses", "capped rounds", "rejected updates", "failed seeds", "prior_precision = 1"):
+        assert text in page.text
+    for version in run.summary["versions"].values():
+        assert version in page.text
+
+
+def test_the_same_run_gives_the_same_page(run):
+    first = report.write(run).read_bytes()
+    assert report.write(results.load(run.folder)).read_bytes() == first
+
+
+def test_names_are_text_and_never_tags(run):
+    rows = [{**row, "environment": "<b>&"} for row in run.summary["rows"]]
+    claims = [compare.Claim("<i>", "<script>alert(1)</script>", "holds", "a < b; c")._asdict()]
+    settings = {**run.summary["settings"], "title": "</title><script>"}
+    hostile = run._replace(summary={**run.summary, "rows": rows, "claims": claims, "settings": settings})
+    text = report.html(hostile, [], "lin_ts")
+    assert Page(text).all("script") == []
+    assert "<script>alert(1)</script>" in Page(text).text
+
+
+def test_differences_are_paired_with_the_reference():
+    def cell(*final, failed=None):
+        regret = np.array(final)[:, None]
+        return {"regret": regret, "failed": np.zeros(len(final), bool) if failed is None else np.array(failed)}
+
+    cells = {
+        ("e", "a"): cell(1.0, 2.0, 3.0, 4.0),
+        ("e", "b"): cell(3.0, 3.0, 5.0, 99.0, failed=[False, False, False, True]),
+        ("f", "b"): cell(1.0, 1.0, 1.0, 1.0),
+    }
+    (found,) = numbers.comparisons(results.Results(None, {}, cells), "a")
+    assert found[:2] == ("e", "b")
+    # Differences 2, 1, 2: mean 5/3, standard error sqrt(1/3) / sqrt(3) = 1/3.
+    assert found.difference.mean == pytest.approx(5 / 3)
+    assert found.difference.high == pytest.approx(5 / 3 + 1.96 / 3)
+    assert found.difference.pairs == 3
+
+
+def test_one_seed_is_reported_without_intervals(tmp_path):
+    found = base.run(dataclasses.replace(SMALL, seeds=1).only(["lin_ts", "uniform"]), tmp_path / "run", preset="quick")
+    assert "too few seeds" in Page(report.write(found).read_text()).text
+
+
+def test_failed_seeds_and_steps_that_were_too_long_are_said_at_the_top(run):
+    rows = [{**row, "failed_seeds": 2, "unstable_rounds": 6} for row in run.summary["rows"][:1]]
+    text = Page(report.html(run._replace(summary={**run.summary, "rows": rows}), [], "lin_ts")).text
+    assert "left out of every average: lin_ucb in zeta=0.1, 2 of 3" in text
+    assert "too long for a right covariance: lin_ucb in zeta=0.1" in text
+    assert "6 (10.0 %)" in text
+
+
+def made(experiment, folder, cells):
+    """A run with these arrays, as if it had been computed."""
+    hyperparameters = {(cell.environment, cell.algorithm): cell.hyperparameters for cell in experiment.cells()}
+    rows = [{**experiment.row(*key, hyperparameters[key], arrays), "files": []} for key, arrays in cells.items()]
+    summary = {"experiment": experiment.name, "preset": "paper", "settings": experiment.settings(), "rows": rows}
+    found = results.Results(folder, {**summary, "versions": {}, "claims": []}, cells)
+    found.summary["claims"] = [claim._asdict() for claim in experiment.claims(found)]
+    return found
+
+
+def test_the_report_of_steps_to_a_target(tmp_path):
+    small = dataclasses.replace(kl.EXPERIMENT, condition_numbers=(1.0, 10.0), step_sizes=(0.1,), seeds=1)
+    small = small.only(["vi_i", "vi_ii"])
+    none = {"diverged": np.zeros(1, bool), "refreshed": np.zeros(1, int), "floor": np.zeros(1), "seconds": np.ones(1)}
+    steps = {"h=0.1, kappa=1": 22.0, "h=0.1, kappa=10": np.inf}
+    cells = {(where, who): {**none, "steps": np.array([k])} for where, k in steps.items() for who in ("vi_i", "vi_ii")}
+    page = Page(report.write(made(small, tmp_path, cells)).read_text())
+    for text in ("at most 50,000 steps", "✓ holds", "> 50,000", "steps median", "below floor"):
+        assert text in page.text
+    assert "Differences" not in page.text
+    assert len(page.all("img")) == 1
+
+
+def test_the_report_of_computing_time(tmp_path):
+    small = dataclasses.replace(compute.EXPERIMENT, dims=(20,), seeds=1).only(["vits_i", "lmc_averaged"])
+    arrays = {
+        "steps": np.array([100.0]),
+        "diverged": np.zeros(1, bool),
+        "seconds": np.ones(1),
+        "seconds_per_step": np.full(3, 1.5e-5),
+        "kl": np.array([[1.0, 0.05]]),
+        "stride": np.array([50]),
+    }
+    cells = {("d=20", name): arrays for name in ("vits_i", "lmc_averaged")}
+    page = Page(report.write(made(small, tmp_path, cells)).read_text())
+    for text in ("compute-order", "µs a step", "15.0", "1.50", f"1.5 {markup.TIMES} 10⁻⁵"):
+        assert text in page.text
+
+
+@pytest.mark.parametrize("preset", registry.PRESETS)
+@pytest.mark.parametrize("experiment", [name for name in registry.EXPERIMENTS if name != "movielens"])
+def test_the_command_gives_the_settings_of_the_run(experiment, preset):
+    usual = registry.experiment_module(experiment).PRESETS[preset]
+    changed = dataclasses.replace(usual, seeds=3, horizon=4000)
+    names = again._names(usual.settings())[:2]
+    for settings in (usual, changed, changed.only(names)):
+        summary = {"experiment": experiment, "preset": preset, "settings": settings.settings()}
+        _, verb, name, *words = shlex.split(again.command(summary))
+        options = dict(zip(words[::2], words[1::2], strict=True))
+        assert (verb, name, options.pop("--preset")) == ("run", experiment, preset)
+        algorithms = options.pop("--algorithms", None)
+        typed = cli._settings(experiment, preset, **{key.strip("-"): int(value) for key, value in options.items()})
+        typed = typed.only(algorithms.split(",")) if algorithms else typed
+        assert typed.settings() == summary["settings"]
+    assert again.changes({"experiment": experiment, "preset": preset, "settings": usual.settings()}) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (12345, "12,345"), (1234.5, "1,234"), (12.34, "12.3"), (0.01234, "0.0123"), (0.5, "0.500")],
+)
+def test_numbers_have_as_many_digits_as_help(value, text):
+    assert markup.number(value) == text
+
+
+def test_small_and_negative_numbers_are_set_as_in_print():
+    assert markup.number(1.5e-5) == f"1.5 {markup.TIMES} 10⁻⁵"
+    assert markup.decimal(-2.25, 1) == f"{markup.MINUS}2.2"
+    assert markup.decimal(2.0, 1, "+") == "+2.0"
+
+
+def vits(*arguments, cwd=None):
+    command = [sys.executable, "-c", "from vits.cli import main; main()", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+
+
+@pytest.mark.parametrize("command", ["report", "claims"])
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [
+        (None, "holds no finished run: summary.json is missing"),
+        ("{", "is not a summary of a run: Expecting property name"),
+        ("[]", "the summary is not a mapping"),
+        ('{"experiment": "linear"}', "the summary has no 'preset'"),
+        ({"rows": []}, "it has no rows"),
+        ({"claims": [{"id": "theorem", "claim": "", "verdict": "perhaps", "evidence": ""}]}, "a verdict is 'perhaps'"),
+    ],
+)
+def test_what_is_no_finished_run_is_refused_in_one_sentence(command, summary, message, run, tmp_path):
+    folder = tmp_path / "run"
+    if isinstance(summary, dict):
+        copy(run, folder, **summary)
+    else:
+        folder.mkdir()
+        if summary is not None:
+            (folder / "summary.json").write_text(summary)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        scorecard.scorecard([folder]) if command == "claims" else report.write(results.load(folder))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_bad_input_ends_with_exit_code_2_and_writes_nothing(run, tmp_path):
+    (run.folder / "report.html").unlink(missing_ok=True)
+    for arguments, message in (
+        (["report", "nowhere"], "nowhere holds no finished run"),
+        (["claims", "nowhere"], "nowhere holds no finished run"),
+        (
+            ["report", run.folder, "--reference", "ucb"],
+            "unknown algorithm of this run 'ucb'; did you mean 'lin_ucb'?",
+        ),
+        (["claims", run.folder, "--format", "latex"], "unknown format 'latex'"),
+    ):
+        done = vits(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert message in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert not (run.folder / "report.html").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_curves_are_named(run, tmp_path):
+    folder = copy(run, tmp_path / "run")
+    for name in (name for row in run.summary["rows"] for name in row["files"]):
+        (folder / name).write_bytes(b"not an archive")
+    with pytest.raises(ValueError, match=r"zeta=0\.1--lin_ucb--0-2\.npz is damaged"):
+        results.load(folder)
+
+
+def scored(run, folder, preset, *claims):
+    found = [compare.Claim(name, f"about {name}", verdict, "x; y")._asdict() for name, verdict in claims]
+    return copy(run, folder, preset=preset, claims=found)
+
+
+def test_every_claim_of_the_paper_is_listed_in_its_order(run, tmp_path):
+    scores = scorecard.scorecard([scored(run, tmp_path / "a", "quick", ("theorem", "fails"), ("mine", "holds"))])
+    assert [score.id for score in scores] == [*registry.CLAIMS, "mine"]
+    assert {score.verdict for score in scores[:-2]} == {"not run"}
+    assert {score.experiment for score in scores} == set(registry.EXPERIMENTS) - {"theory"}  # it came from linear
+    assert scorecard.tally(scores) == "1 holds, 1 fails, 15 not run"
+    assert scorecard.markdown(scores).splitlines()[-1] == "| **mine** about mine | holds | x<br>y | `linear`, quick |"
+
+
+def test_the_papers_preset_counts_before_quick_and_later_before_earlier(run, tmp_path):
+    paper = scored(run, tmp_path / "paper", "paper", ("theorem", "holds"))
+    quick = scored(run, tmp_path / "quick", "quick", ("theorem", "fails"), ("kl-alike", "fails"))
+    later = scored(run, tmp_path / "later", "quick", ("kl-alike", "inconclusive"))
+    scores = {score.id: score for score in scorecard.scorecard([paper, quick, later, quick])}
+    assert (scores["theorem"].verdict, scores["theorem"].folder) == ("holds", str(paper))
+    assert scores["theorem"].others == (f"{quick} (quick): fails",)
+    assert (scores["kl-alike"].verdict, scores["kl-alike"].folder) == ("inconclusive", str(later))
+
+
+def test_the_scorecard_is_printed_whole_in_80_columns(run, tmp_path):
+    folder = scored(run, tmp_path / "a", "paper", ("theorem", "fails"))
+    done = vits("claims", folder)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "…" not in done.stdout
+    for name in registry.CLAIMS:
+        assert name in done.stdout
+    assert "16 claims: 1 fails, 15 not run" in done.stdout
+    listed = json.loads(vits("claims", folder, "--format", "json").stdout)
+    assert listed[-1] == {
+        "id": "theorem",
+        "claim": "about theorem",
+        "verdict": "fails",
+        "evidence": "x; y",
+        "experiment": "linear",
+        "preset": "paper",
+        "folder": str(folder),
+        "others": [],
+    }
+
+
+def test_a_run_from_the_command_line_leaves_its_report(tmp_path):
+    folder = tmp_path / "out"
+    done = vits("run", "linear", "--algorithms", "lin_ts,uniform", "--seeds", 2, "--horizon", 10, "--out", folder)
+    assert done.returncode == 0, done.stderr
+    assert f"report: {folder / 'report.html'}" in done.stdout
+    text = Page((folder / "report.html").read_text()).text
+    assert "vits run linear --preset quick --seeds 2 --horizon 10 --algorithms lin_ts,uniform" in text
+    assert "Not the preset as it stands: seeds 2 in place of" in text
