@@ -58,6 +58,13 @@ def shape(name: str, value: Any, expected: tuple[int | str, ...]) -> None:
         raise ValueError(f"{name} must have shape {wanted}, but has shape {actual}")
 
 
+def real(name: str, value: Any) -> None:
+    """Raise unless `value` holds real numbers, of whatever precision."""
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if dtype.kind not in "biuf" and dtype.name != "bfloat16":
+        raise ValueError(f"{name} must hold real numbers, but is of type {dtype}")
+
+
 def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
         return np.asarray(value, dtype=float)

@@ -1,6 +1,7 @@
 """Policies: choosing an arm from what a posterior says. Choosing only; inference lives in `posteriors`."""
 
 import abc
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -10,7 +11,14 @@ from jaxtyping import Array, Float, Int, Key
 from vits.models import RewardModel
 from vits.posteriors.base import GaussianPosterior, Posterior
 from vits.posteriors.per_arm import PerArm
-from vits.types import Info, Observation, Scalar, State, report
+from vits.types import Info, Observation, Scalar, State, all_finite, as_real, conformed, report
+
+
+class Choice(NamedTuple):
+    """The index of the arm to play, and how many of the arms on offer had no finite score and so could not win."""
+
+    action: Int[Array, ""]
+    unscored: Int[Array, ""]
 
 
 class Policy(eqx.Module):
@@ -23,6 +31,10 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
         """The index of the arm to play."""
+
+    def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
+        """What `act` says, and how many arms it could not judge; a policy without scores judges none."""
+        return Choice(self.act(key, state, arms), jnp.asarray(0))
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
@@ -52,12 +64,18 @@ class PosteriorPolicy(Policy):
 
     def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
         """The arm with the highest score."""
+        return self.choose(key, state, arms).action
+
+    def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
+        """The arm with the highest score, and how many have none that is finite."""
+        arms = as_real("arms", arms, ("arms", self.model.dim))
         score_key, tie_key = jax.random.split(key)
-        return best_arm(tie_key, self.scores(score_key, state, arms))
+        scores = self.scores(score_key, state, arms)
+        return Choice(best_arm(tie_key, scores), jnp.sum(~jnp.isfinite(scores)))
 
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
         """The posterior learns."""
-        return self.posterior.update(key, state, observation)
+        return self.posterior.update(key, state, conformed(observation, self.model.dim))
 
 
 class Thompson(PosteriorPolicy):
@@ -126,4 +144,4 @@ class Uniform(Policy):
 
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
         """Nothing to learn."""
-        return state, report(is_finite=jnp.isfinite(observation.reward))
+        return state, report(is_finite=all_finite((observation.features, observation.reward)))

@@ -41,7 +41,8 @@ class Trace(NamedTuple):
     @property
     def failed(self) -> Bool[np.ndarray, "*seeds"]:
         """Seeds in which an update was rejected, or something was not finite: they must not be averaged in."""
-        return np.any(np.asarray(self.info.rejected), axis=-1) | ~np.all(np.isfinite(self.regret), axis=-1)
+        broken = np.asarray(self.info.rejected) | ~np.asarray(self.info.is_finite) | ~np.isfinite(self.regret)
+        return np.any(broken, axis=-1)
 
 
 class Player(NamedTuple):
@@ -273,9 +274,10 @@ def _play(
     def play(policy: Policy, player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
         arms, means, rewards = environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
         act_key, update_key = jax.random.split(jax.random.fold_in(player.policy_key, t))
-        action = policy.act(act_key, player.state, arms)
+        action, unscored = policy.choose(act_key, player.state, arms)
         observation = Observation(arms[action], rewards[action], action, arms)
         state, info = policy.update(update_key, player.state, observation)
+        info = info._replace(is_finite=info.is_finite & (unscored == 0))
         regret = jnp.max(means) - means[action]
         return player._replace(state=state), Step(regret, action, rewards[action], info)
 

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
+from vits import checks
+
 Scalar = Float[Array, ""]
 State = Any
 """What a posterior or a policy remembers between rounds: each family names its own fields."""
@@ -25,6 +27,27 @@ class Observation(NamedTuple):
     action: Int[Array, ""] | int = 0
     arms: Float[Array, "arms dim"] | None = None
     offered: Int[Array, ""] | None = None
+
+
+def conformed(observation: Observation, dim: int) -> Observation:
+    """The observation in the working precision, or an error that names what does not fit.
+
+    Shapes are known before a program runs, so that this costs nothing inside one; without it a feature vector of
+    length 1 would be stretched to all features.
+    """
+    arms = observation.arms
+    return observation._replace(
+        features=as_real("the features of an observation", observation.features, (dim,)),
+        reward=as_real("the reward of an observation", observation.reward, ()),
+        arms=None if arms is None else as_real("the arms of an observation", arms, ("arms", dim)),
+    )
+
+
+def as_real(name: str, value: Any, shape: tuple[int | str, ...]) -> Float[Array, "..."]:
+    """An array of real numbers in the working precision, or an error if its type or its shape does not fit."""
+    checks.real(name, value)
+    checks.shape(name, value, shape)
+    return jnp.asarray(value).astype(float)
 
 
 class Round(NamedTuple):

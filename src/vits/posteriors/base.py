@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, Key, PyTree
 
-from vits.types import Info, Observation, State, all_finite, choose, overflowed, report
+from vits.types import Info, Observation, Scalar, State, all_finite, choose, overflowed, report
 
 
 class Posterior(eqx.Module):
@@ -44,6 +44,18 @@ class GaussianPosterior(Posterior):
         """theta = mean + B eps, eps ~ N(0, I)."""
         eps = jax.random.normal(key, state.mean.shape, state.mean.dtype)
         return state.mean + state.sqrt_cov @ eps
+
+
+EXPLOSION = 100.0
+"""How many times longer the last move of a round may be than its first and the spread of its draws together."""
+
+
+def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
+    """Whether the moves of a round grew instead of shrinking: the steps were far too long for the curvature they met.
+
+    Stable steps shorten from one to the next, up to the noise of the draws; those beyond 2 / lmax grow by a factor.
+    """
+    return ~(last <= EXPLOSION * (first + spread))
 
 
 def guarded(

@@ -45,4 +45,5 @@ class Exact(GaussianPosterior):
             mean=state.mean + direction * ((observation.reward - phi @ state.mean) / s),
             sqrt_cov=state.sqrt_cov - jnp.outer(direction, v / (s * (1.0 + q))),
         )
-        return guarded(observation, state, new, parameters=new)
+        # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
+        return guarded(observation, state, new, parameters=(new, s))

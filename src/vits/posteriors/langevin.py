@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from vits.models import Glm, RewardModel
-from vits.posteriors.base import Posterior, guarded
+from vits.posteriors.base import Posterior, exploded, guarded
 from vits.posteriors.exact import Exact, ExactState
 from vits.potentials import Data, Potential, Quadratic
 from vits.potentials.autodiff import MARGIN
@@ -35,6 +35,14 @@ class LangevinState(NamedTuple):
     theta: Float[Array, " params"]
     design: ExactState | None
     data: Data
+
+
+class Walk(NamedTuple):
+    """Where a chain is within a round, and how far its first and its latest drift took it."""
+
+    theta: Float[Array, " params"]
+    first: Scalar
+    last: Scalar
 
 
 class Flat(NamedTuple):
@@ -137,8 +145,9 @@ class Langevin(Posterior):
         """K steps with no observation more: a new draw for an arm that was not played."""
         theta, diagnostics = self._walk(key, state)
         is_finite = all_finite(theta)
-        moved = state._replace(theta=jnp.where(is_finite, theta, state.theta))
-        return moved, report(is_finite=is_finite, **diagnostics)
+        rejected = ~is_finite | diagnostics.pop("exploded")
+        moved = state._replace(theta=jnp.where(rejected, state.theta, theta))
+        return moved, report(is_finite=is_finite, rejected=rejected, **diagnostics)
 
     def sample(self, key: Key[Array, ""], state: LangevinState) -> Float[Array, " params"]:
         """Where the chain stands: the randomness was spent on getting there."""
@@ -154,12 +163,22 @@ class Langevin(Posterior):
         # All noise of the round in one call: many small ones would cost more than the steps.
         noise = metric.spread(jax.random.normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
 
-        def step(k: Array, theta: Float[Array, " params"]) -> Float[Array, " params"]:
-            grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), theta)
-            return theta - h * metric.downhill(grad) + jnp.sqrt(2.0 * h) * noise[k]
+        def step(k: Array, walk: Walk) -> Walk:
+            grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), walk.theta)
+            drift = h * metric.downhill(grad)
+            length = jnp.linalg.norm(drift)
+            first = jnp.where(k == 0, length, walk.first)
+            return Walk(walk.theta - drift + jnp.sqrt(2.0 * h) * noise[k], first, length)
 
-        theta = jax.lax.fori_loop(0, plan.num_steps, step, state.theta)
-        return theta, {"step": h, "step_capped": plan.capped, "stiffness": h * metric.curvature}
+        zero = jnp.zeros((), state.theta.dtype)
+        walk = jax.lax.fori_loop(0, plan.num_steps, step, Walk(state.theta, zero, zero))
+        spread = jnp.sqrt(2.0 * h) * jnp.linalg.norm(noise[0])
+        return walk.theta, {
+            "exploded": exploded(walk.first, walk.last, spread),
+            "step": h,
+            "step_capped": plan.capped,
+            "stiffness": h * metric.curvature,
+        }
 
     def _metric(self, data: Data, state: LangevinState) -> Flat | Whitened:
         if state.design is None:

@@ -47,6 +47,10 @@ class PerArm(Posterior):
         """The played arm learns; where draws come from chains, those of the other arms move on."""
         self._check_arm(observation.action)
         arm = jnp.asarray(observation.action)
+        # Out of range, an index would be clipped or dropped without a word: such an observation is no number.
+        exists = (arm >= 0) & (arm < self.num_arms)
+        arm = jnp.where(exists, arm, 0)
+        observation = observation._replace(reward=jnp.where(exists, observation.reward, jnp.nan))
         learn_key, move_key = jax.random.split(key)
         played, info = self.posterior.update(learn_key, _take(state, arm), observation)
         state = _put(state, arm, played)

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from vits import linalg
-from vits.posteriors.base import GaussianPosterior, guarded
+from vits.posteriors.base import GaussianPosterior, exploded, guarded
 from vits.posteriors.draws import Draws
 from vits.potentials import Data, Potential
 from vits.steps import StepRule, Terrain
@@ -38,6 +38,15 @@ class VITSState(NamedTuple):
     sqrt_cov: Float[Array, "params params"]
     sqrt_precision: Float[Array, "params params"]
     data: Data
+
+
+class Path(NamedTuple):
+    """A state within a round, whether its D was recomputed, and how far the first and the latest step moved it."""
+
+    state: VITSState
+    refreshed: Bool[Array, ""]
+    first: Scalar
+    last: Scalar
 
 
 class Draw(NamedTuple):
@@ -247,19 +256,22 @@ class VITS(GaussianPosterior):
         # All draws of the round in one call: many small ones would cost more than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
 
-        def step(k: Array, carry: tuple[VITSState, Bool[Array, ""]]) -> tuple[VITSState, Bool[Array, ""]]:
-            state, refreshed = carry
+        def step(k: Array, path: Path) -> Path:
+            state = path.state
             mu, B, D, data = state
             seen = self.potential.minibatch(batch_keys[k], data)
             draw = self._draw(eps[k], state._replace(data=seen))
             A = self.curvature(self.potential, seen, draw, D)
-            mu = mu - h * jnp.mean(draw.grads, axis=0)
+            new_mu = mu - h * jnp.mean(draw.grads, axis=0)
             new_B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
             followed = self.inverse.step(new_B, B, D, A, h_B)
-            return VITSState(mu, new_B, followed.sqrt_precision, data), refreshed | followed.refreshed
+            new = VITSState(new_mu, new_B, followed.sqrt_precision, data)
+            move = jnp.linalg.norm(new_mu - mu) + jnp.linalg.norm(new_B - B)
+            return Path(new, path.refreshed | followed.refreshed, jnp.where(k == 0, move, path.first), move)
 
-        first = state._replace(data=data), jnp.asarray(False)
-        new, refreshed = jax.lax.fori_loop(0, plan.num_steps, step, first)
+        nowhere = jnp.zeros_like(h)
+        path = Path(state._replace(data=data), jnp.asarray(False), nowhere, nowhere)
+        new, refreshed, first, last = jax.lax.fori_loop(0, plan.num_steps, step, path)
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
         inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
         new = new._replace(sqrt_precision=inverse.inverse_transpose)
@@ -268,7 +280,7 @@ class VITS(GaussianPosterior):
             state,
             new,
             parameters=new[:3],
-            exploded=~(inverse.error <= INVERSE_TOLERANCE),
+            exploded=~(inverse.error <= INVERSE_TOLERANCE) | exploded(first, last, jnp.linalg.norm(state.sqrt_cov)),
             step=h,
             step_capped=plan.capped | out_of_reach,
             stiffness=jnp.maximum(h * largest, h_B * inflated),

@@ -61,7 +61,7 @@ class Potential(eqx.Module):
         """Hessian of U_t at theta."""
 
     def mean_hessian(self, data: Data, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """The average of the Hessians at several points."""
+        """The average of the Hessians at several points, or an estimate that is unbiased for points drawn alike."""
         return jnp.mean(jax.vmap(self.hessian, (None, 0))(data, thetas), axis=0)
 
     @abc.abstractmethod
@@ -100,6 +100,7 @@ def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_p
     checks.positive("inverse_temperature", inverse_temperature)
     checks.positive("prior_precision", prior_precision)
     precision = jnp.asarray(inverse_temperature * prior_precision, float)
+    checks.positive(f"inverse_temperature * prior_precision, in {precision.dtype},", precision)
     return Prior(jnp.zeros(num_params), precision * jnp.eye(num_params))
 
 
