@@ -70,20 +70,22 @@ def differences(compared: list[Comparison], reference: str) -> list[Markup]:
     }
     caption = f"Final regret less that of {reference}, seed by seed: mean and 95 % interval"
     columns = ("environment", "algorithm", "reading", "", "difference", "95 % interval", "relative", "pairs")
-    rows = [_difference(c, scales[c.environment]) for c in compared]
+    widest = max(scales.values(), default=1.0)
+    places = 0 if widest >= 1000.0 else 1 if widest >= 10.0 else 2 if widest >= 1.0 else 4
+    rows = [_difference(c, scales[c.environment], places) for c in compared]
     note = (
         "Negative is better than the reference. Each interval stands alone: none is adjusted for the number of"
         " comparisons. An arrow marks an interval that goes on beyond the scale of its environment."
     )
-    return [markup.table(caption, columns, rows, texts=3), element("p", note, class_="note")]
+    table = element("div", markup.table(caption, columns, rows, texts=3), class_="compact")
+    return [table, element("p", note, class_="note")]
 
 
-def _difference(compared: Comparison, scale: float) -> tuple[str, ...]:
+def _difference(compared: Comparison, scale: float, places: int) -> tuple[str, ...]:
     mean, low, high, base, pairs = compared.difference
     if pairs < 2:
         nothing = ("", NOTHING, NOTHING, NOTHING, str(pairs))
         return (compared.environment, compared.algorithm, "too few seeds", *nothing)
-    places = 0 if scale >= 1000.0 else 1 if scale >= 10.0 else 2 if scale >= 1.0 else 4
     return (
         compared.environment,
         compared.algorithm,
