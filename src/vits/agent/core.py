@@ -163,7 +163,7 @@ class Core:
             raise ValueError(f"the reward of a logistic model must lie between 0 and 1, but is {reward:g}")
         if isinstance(model, models.Poisson) and reward < 0.0:
             raise ValueError(f"the reward of a Poisson model must be zero or positive, but is {reward:g}")
-        if not abs(reward) <= np.finfo(self.dtype).max:
+        if not abs(reward) <= float(np.finfo(self.dtype).max):
             raise ValueError(f"the reward must fit into {self.dtype}, but is {reward:g}")
         return reward
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from vits import algorithms, checks, models
 from vits.agent import growth, programs
 from vits.agent.programs import Arrays, Batch, Chooser, Learner, Report, Skeleton
-from vits.history import DEFAULT_CAPACITY, with_capacity
+from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
 from vits.policies import Policy, PosteriorPolicy
 from vits.potentials.feel_good import FeelGood
 from vits.types import State
@@ -174,7 +174,7 @@ def assembled(recipe: Recipe, slots: int, capacity: int, rows: int, policy: Poli
         slots=slots,
         capacity=capacity,
         rows=rows,
-        grows=growth.grows(policy, recipe.policy(slots, 2 * capacity)),
+        grows=growth.grows(*(recipe.policy(slots, room) for room in (BLOCK, 2 * BLOCK))),
         skeletons=(policy_skeleton, state_skeleton),
         policy_arrays=policy_arrays,
         state_arrays=state_arrays,
