@@ -3,9 +3,10 @@
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import simulation
+from benchmarks import network, simulation
 
 table = Table("what", "ours", "reference", "ratio", "goal")
-for measurement in simulation.rows():
-    table.add_row(*measurement)
+for rows in (simulation.rows, network.rows):
+    for measurement in rows():
+        table.add_row(*measurement)
 Console().print(table)

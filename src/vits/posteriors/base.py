@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from vits.types import Info, Observation, Scalar, State, all_finite, choose, overflowed, report
@@ -47,7 +48,7 @@ class GaussianPosterior(Posterior):
 
 
 EXPLOSION = 100.0
-"""How many times longer the last move of a round may be than its first and the spread of its draws together."""
+"""How many times longer the later steps of a round may be than its first and the spread of its draws together."""
 
 
 def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
@@ -56,6 +57,16 @@ def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
     Stable steps shorten from one to the next, up to the noise of the draws; those beyond 2 / lmax grow by a factor.
     """
     return ~(last <= EXPLOSION * (first + spread))
+
+
+RESOLUTION = 0.1
+"""What rounding a mean to the working precision may move it by, in standard deviations."""
+
+
+def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n params params"]) -> Bool[Array, ""]:
+    """Whether a mean is so large beside its deviations that the working precision cannot tell where it is."""
+    deviations = jnp.linalg.norm(sqrt_cov, axis=-1)
+    return jnp.any(~(jnp.finfo(mean.dtype).eps * jnp.abs(mean) <= RESOLUTION * deviations))
 
 
 def guarded(

@@ -5,9 +5,9 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from vits.posteriors.base import GaussianPosterior, guarded
+from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
 from vits.potentials import Quadratic
-from vits.types import Info, Observation
+from vits.types import Info, Observation, Scalar
 
 
 class ExactState(NamedTuple):
@@ -22,9 +22,11 @@ class Exact(GaussianPosterior):
 
     With B B' = (eta V)^-1, v = B' phi, s = 1/eta + |v|^2 and q = 1 / sqrt(eta s), one observation gives
 
-        mean <- mean + B v (r - phi' mean) / s,    B <- B - B v v' / (s (1 + q)),
+        mean <- mean + B v (r - phi' mean) / s,    B <- B (I - v v' / |v|^2) + q B v v' / |v|^2,
 
-    Potter's square-root form of the Kalman update: no factorisation, and a covariance that stays positive.
+    Potter's square-root form of the Kalman update: no factorisation, and a covariance that stays positive. The
+    projection is done twice: where one observation shrinks a wide prior a million times, what rounding leaves of
+    the first is as large as the deviation that is to remain.
     """
 
     potential: Quadratic
@@ -43,7 +45,16 @@ class Exact(GaussianPosterior):
         q = jnp.sqrt(noise_variance / s)
         new = ExactState(
             mean=state.mean + direction * ((observation.reward - phi @ state.mean) / s),
-            sqrt_cov=state.sqrt_cov - jnp.outer(direction, v / (s * (1.0 + q))),
+            sqrt_cov=shrunk(state.sqrt_cov, v, q),
         )
         # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
-        return guarded(observation, state, new, parameters=(new, s))
+        return guarded(observation, state, new, parameters=(new, s), exploded=is_unresolved(new.mean, new.sqrt_cov))
+
+
+def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> Float[Array, "d d"]:
+    """B (I - u u') + q B u u' with u = v / |v|, the projection done twice; B itself where v is zero."""
+    length = jnp.linalg.norm(v)
+    u = v / jnp.where(length > 0.0, length, 1.0)
+    along = sqrt_cov @ u
+    rest = sqrt_cov - jnp.outer(along, u)
+    return rest + jnp.outer(q * along - rest @ u, u)

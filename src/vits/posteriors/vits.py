@@ -40,15 +40,6 @@ class VITSState(NamedTuple):
     data: Data
 
 
-class Path(NamedTuple):
-    """A state within a round, whether its D was recomputed, and how far the first and the latest step moved it."""
-
-    state: VITSState
-    refreshed: Bool[Array, ""]
-    first: Scalar
-    last: Scalar
-
-
 class Draw(NamedTuple):
     """The points of one step: theta = mean + B eps, and the gradients there. Mirrored: theta = mean -+ B eps too."""
 
@@ -94,31 +85,20 @@ Curvature = Dense | Factored
 CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
 
 
-class Followed(NamedTuple):
-    """D after a step, and whether it had lost B and was recomputed."""
-
-    sqrt_precision: Float[Array, "params params"]
-    refreshed: Bool[Array, ""] | bool = False
-
-
 class InverseRule(NamedTuple):
-    """How D follows B^-T: `step(new B, old B, old D, A, h)` within a round, `finish(B, D)` once at its end.
+    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end.
 
-    `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it.
+    `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it. A D that
+    `drifts` can be lost in a single step; the first of a round, which meets the new observation, is the longest.
     """
 
     step: Callable[
-        [
-            Float[Array, "params params"],
-            Float[Array, "params params"],
-            Float[Array, "params params"],
-            Curvature,
-            Scalar,
-        ],
-        Followed,
+        [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
+        Float[Array, "params params"],
     ]
     finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
     reach: float = math.inf
+    drifts: bool = False
 
 
 def exact_curvature(
@@ -154,42 +134,32 @@ def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Ar
 
 def _solved(
     new_sqrt_cov: Float[Array, "params params"],
-    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Followed:
+) -> Float[Array, "params params"]:
     """D = B^-T, by solving."""
-    return Followed(jnp.linalg.inv(new_sqrt_cov).T)
+    return jnp.linalg.inv(new_sqrt_cov).T
 
 
 def _first_order(
     new_sqrt_cov: Float[Array, "params params"],
-    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Followed:
-    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D; recomputed where that has lost B.
-
-    Up to what is of first order in the old error, D' B - I changes by dD' dB. Where the norms of the two bound that
-    by `INVERSE_TOLERANCE`, nobody need look; where they do not, a later step must not rest on a D that is no inverse.
-    """
-    change = -step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
-    doubtful = ~(jnp.linalg.norm(change) * jnp.linalg.norm(new_sqrt_cov - sqrt_cov) <= INVERSE_TOLERANCE)
-    inverse = linalg.refreshed_inverse_if(doubtful, new_sqrt_cov, sqrt_precision + change, tolerance=INVERSE_TOLERANCE)
-    return Followed(inverse.inverse_transpose, inverse.refreshed)
+) -> Float[Array, "params params"]:
+    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
+    return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
 
 
 def _unmoved(
     new_sqrt_cov: Float[Array, "params params"],
-    sqrt_cov: Float[Array, "params params"],
     sqrt_precision: Float[Array, "params params"],
     curvature: Curvature,
     step: Scalar,
-) -> Followed:
+) -> Float[Array, "params params"]:
     """The D that the round began with."""
-    return Followed(sqrt_precision)
+    return sqrt_precision
 
 
 def _as_it_is(
@@ -209,7 +179,7 @@ def _newton_schulz(
 exact_inverse = InverseRule(_solved, _as_it_is)
 """VITS-I: one inversion a step."""
 
-first_order_inverse = InverseRule(_first_order, _as_it_is)
+first_order_inverse = InverseRule(_first_order, _as_it_is, drifts=True)
 """VITS-II: three products a step."""
 
 frozen_inverse = InverseRule(_unmoved, _newton_schulz, reach=1.0)
@@ -251,27 +221,25 @@ class VITS(GaussianPosterior):
         plan = self.step_rule(terrain, self.num_steps)
         inflated = self.inflation * largest
         h, h_B = plan.size, self.step_rule(terrain._replace(curvature=inflated), self.num_steps).size
-        longest = self.inverse.reach / (jnp.asarray(plan.num_steps, h.dtype) * inflated)
+        num_steps = jnp.asarray(plan.num_steps, h.dtype)
+        longest = self.inverse.reach / (num_steps * inflated)
         out_of_reach, h_B = h_B > longest, jnp.minimum(h_B, longest)
         # All draws of the round in one call: many small ones would cost more than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
 
-        def step(k: Array, path: Path) -> Path:
-            state = path.state
+        def step(k: Array | int, state: VITSState) -> VITSState:
             mu, B, D, data = state
             seen = self.potential.minibatch(batch_keys[k], data)
             draw = self._draw(eps[k], state._replace(data=seen))
             A = self.curvature(self.potential, seen, draw, D)
-            new_mu = mu - h * jnp.mean(draw.grads, axis=0)
-            new_B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
-            followed = self.inverse.step(new_B, B, D, A, h_B)
-            new = VITSState(new_mu, new_B, followed.sqrt_precision, data)
-            move = jnp.linalg.norm(new_mu - mu) + jnp.linalg.norm(new_B - B)
-            return Path(new, path.refreshed | followed.refreshed, jnp.where(k == 0, move, path.first), move)
+            mu = mu - h * jnp.mean(draw.grads, axis=0)
+            B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
+            return VITSState(mu, B, self.inverse.step(B, D, A, h_B), data)
 
-        nowhere = jnp.zeros_like(h)
-        path = Path(state._replace(data=data), jnp.asarray(False), nowhere, nowhere)
-        new, refreshed, first, last = jax.lax.fori_loop(0, plan.num_steps, step, path)
+        start = state._replace(data=data)
+        after, refreshed = self._watched(start, step(0, start))
+        new = jax.lax.fori_loop(1, plan.num_steps, step, after)
+        first, others = _distance(start, after), _distance(after, new) / jnp.maximum(num_steps - 1.0, 1.0)
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
         inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
         new = new._replace(sqrt_precision=inverse.inverse_transpose)
@@ -280,13 +248,26 @@ class VITS(GaussianPosterior):
             state,
             new,
             parameters=new[:3],
-            exploded=~(inverse.error <= INVERSE_TOLERANCE) | exploded(first, last, jnp.linalg.norm(state.sqrt_cov)),
+            exploded=~(inverse.error <= INVERSE_TOLERANCE) | exploded(first, others, jnp.linalg.norm(state.sqrt_cov)),
             step=h,
             step_capped=plan.capped | out_of_reach,
             stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
             refreshed=refreshed | inverse.refreshed,
         )
+
+    def _watched(self, old: VITSState, new: VITSState) -> tuple[VITSState, Bool[Array, ""]]:
+        """The state after the first step, with D recomputed where it may have lost B; and whether it was.
+
+        Up to what is of first order in the old error, D' B - I changes by dD' dB. Where the norms of the two bound
+        that by `INVERSE_TOLERANCE`, nobody need look; where they do not, later steps must not rest on such a D.
+        """
+        if not self.inverse.drifts:
+            return new, jnp.asarray(False)
+        dB, dD = new.sqrt_cov - old.sqrt_cov, new.sqrt_precision - old.sqrt_precision
+        doubtful = ~(jnp.linalg.norm(dD) * jnp.linalg.norm(dB) <= INVERSE_TOLERANCE)
+        inverse = linalg.refreshed_inverse_if(doubtful, new.sqrt_cov, new.sqrt_precision, tolerance=INVERSE_TOLERANCE)
+        return new._replace(sqrt_precision=inverse.inverse_transpose), inverse.refreshed
 
     def _draw(self, eps: Float[Array, "directions params"], state: VITSState) -> Draw:
         offsets = eps @ state.sqrt_cov.T
@@ -295,3 +276,7 @@ class VITS(GaussianPosterior):
         thetas = state.mean[None] + offsets
         grads = jax.vmap(self.potential.grad, (None, 0))(state.data, thetas)
         return Draw(eps, self.draws.mirrored, thetas, grads)
+
+
+def _distance(old: VITSState, new: VITSState) -> Scalar:
+    return jnp.linalg.norm(new.mean - old.mean) + jnp.linalg.norm(new.sqrt_cov - old.sqrt_cov)

@@ -1,0 +1,111 @@
+"""A step of VITS-II on a network 20 -> 20 -> 20 -> 1, 861 parameters, Gauss-Newton, 500 rounds in."""
+
+import resource
+import subprocess
+import sys
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+import vits
+from benchmarks.timing import Measurement, best_seconds
+from vits.policies import Thompson
+from vits.types import Observation, State
+
+DIM, ROUNDS, HORIZON, STEPS = 20, 500, 1000, 10
+SETTLING = 20
+"""Rounds that bring a posterior which was handed its data at once to where it would have been."""
+
+
+def rows() -> list[Measurement]:
+    """A step by parts, against the three products that the paper's recursion takes; and the memory of one seed."""
+    policy = _policy(STEPS)
+    potential = policy.posterior.potential
+    state = _settled(policy)
+    mean, B, D, data = state
+    points = jnp.stack([mean + B[0], mean - B[0]])
+
+    @jax.jit
+    def products(A: Any, B: Any, D: Any) -> Any:
+        return A @ B, (D @ D.T - A) @ D
+
+    hessian = eqx.filter_jit(lambda data, points: potential.mean_hessian(data, points))
+    gradient = eqx.filter_jit(lambda data, points: jax.vmap(potential.grad, (None, 0))(data, points))
+    A = hessian(data, points)
+    few, many = (_round(_policy(steps), state) for steps in (1, STEPS + 1))
+    seconds = {
+        "products": best_seconds(lambda: jax.block_until_ready(products(A, B, D)), repeats=10),
+        "gradients": best_seconds(lambda: jax.block_until_ready(gradient(data, points)), repeats=10),
+        "Gauss-Newton": best_seconds(lambda: jax.block_until_ready(hessian(data, points)), repeats=10),
+        "one step": best_seconds(few, repeats=5),
+        "more steps": best_seconds(many, repeats=5),
+    }
+    step = (seconds["more steps"] - seconds["one step"]) / STEPS
+    parts = ", ".join(f"{part} {1e3 * seconds[part]:.1f}" for part in ("gradients", "Gauss-Newton"))
+    flops = 2.0 * mean.size**2 * (3 * mean.size + ROUNDS)
+    return [
+        Measurement(
+            what=f"vits_ii step, {mean.size} parameters, t={ROUNDS} ({parts} ms)",
+            ours=f"{1e3 * step:.1f} ms, {flops / step / 1e9:.0f} Gflop/s",
+            reference=f"three products {1e3 * seconds['products']:.1f} ms",
+            ratio=f"{step / seconds['products']:.2f}x",
+            goal="<= 1.3x",
+        ),
+        Measurement(
+            what=f"memory of one seed, {mean.size} parameters, T={HORIZON}",
+            ours=f"{_peak_memory():.2f} GiB",
+            reference="",
+            ratio="",
+            goal="< 1 GiB",
+        ),
+    ]
+
+
+def _policy(num_steps: int) -> Thompson:
+    return vits.algorithms.vits_ii(
+        vits.models.mlp(DIM, hidden=(20, 20)),
+        curvature="gauss_newton",
+        inverse_temperature=10.0,
+        prior_precision=20.0,
+        num_steps=num_steps,
+        capacity=HORIZON,
+    )
+
+
+def _round(policy: Thompson, state: State) -> Any:
+    update = eqx.filter_jit(policy.update)
+    return lambda: jax.block_until_ready(update(jax.random.key(0), state, _observation(ROUNDS))[0].mean)
+
+
+def _observation(t: int) -> Observation:
+    features = jax.random.normal(jax.random.key(t), (DIM,))
+    return Observation(features, features[0] ** 2)
+
+
+def _settled(policy: Thompson) -> State:
+    """The posterior after `ROUNDS` observations, all but the last of which it gets at once."""
+    observations = [_observation(t) for t in range(ROUNDS)]
+    state = policy.init(jax.random.key(0))
+    observe = eqx.filter_jit(policy.posterior.potential.observe)
+    data = state.data
+    for observation in observations[:-SETTLING]:
+        data = observe(data, observation)
+    state = state._replace(data=data)
+    update = eqx.filter_jit(policy.update)
+    for t, observation in enumerate(observations[-SETTLING:]):
+        state, _ = update(jax.random.key(t), state, observation)
+    return state
+
+
+def _peak_memory() -> float:
+    """In GiB, of a process of its own that plays a few rounds with room for all of them."""
+    done = subprocess.run([sys.executable, "-m", "benchmarks.network"], capture_output=True, text=True, check=True)
+    return float(done.stdout) / 2**20
+
+
+if __name__ == "__main__":
+    world = vits.environments.quadratic(zeta=0.1)
+    vits.simulate(0, world, _policy(STEPS), 5, seeds=1)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -1,0 +1,60 @@
+import dataclasses
+
+import pytest
+
+import vits
+from vits import tuning
+from vits.experiments import base, kl, linear
+from vits.experiments.bandit import BanditExperiment
+
+SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
+
+
+def run(monkeypatch, folder, algorithm, grid):
+    monkeypatch.setitem(tuning.GRIDS, algorithm, (grid,))
+    done = base.run(tuning.tuning(SMALL.only([algorithm]), tuning_seeds=2), folder, preset="quick")
+    (row,) = done.summary["rows"]
+    return row
+
+
+def test_the_best_setting_is_chosen_on_one_set_of_seeds_and_reported_on_another(monkeypatch, tmp_path):
+    etas = (0.01, 1.0, 100.0)
+    row = run(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": etas}))
+    world, model = vits.environments.linear(zeta=1.0), vits.models.linear(20)
+
+    def regret(eta, seeds):
+        policy = vits.make("lin_ts", model, inverse_temperature=eta)
+        return vits.simulate(0, world, policy, 40, seeds=seeds).cumulative_regret[:, -1].mean()
+
+    best = min(etas, key=lambda eta: regret(eta, [3, 4]))
+    assert row["hyperparameters"] == {"inverse_temperature": best, "prior_precision": 1.0}
+    assert row["regret_mean"] == pytest.approx(regret(best, [0, 1, 2]), rel=1e-4)
+    assert row["settings_tried"] == 3
+
+
+def test_a_setting_that_fails_on_a_seed_is_out_of_the_race(monkeypatch, tmp_path):
+    grid = tuning.Grid({"step_size": (1e6, 1e-3)}, {"step_rule": "constant"})
+    row = run(monkeypatch, tmp_path / "run", "vits_ii", grid)
+    assert row["settings_with_failed_seeds"] == 1
+    assert row["hyperparameters"]["step_size"] == 1e-3
+
+
+def test_what_has_no_grid_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="'kl' has no grids to tune over"):
+        tuning.tuning(kl.PRESETS["quick"])
+    with pytest.raises(ValueError, match="nothing to tune in uniform"):
+        tuning.tuning(SMALL.only(["uniform"]))
+
+
+@pytest.mark.parametrize("name", ["linear", "fixed-linear", "fixed-logistic"])
+def test_the_settings_shipped_as_tuned_lie_on_the_grids(name):
+    experiment = vits.registry.experiment_module(name).EXPERIMENT
+    assert isinstance(experiment, BanditExperiment)
+    contenders = {contender.label: contender for contender in experiment.contenders}
+    worlds = [world for world in experiment.worlds if world.hyperparameters]
+    assert worlds
+    for world in worlds:
+        assert set(world.hyperparameters) == {who for who in contenders if contenders[who].algorithm in tuning.GRIDS}
+        for label, chosen in world.hyperparameters.items():
+            points = [point for grid in tuning.GRIDS[contenders[label].algorithm] for point in grid.points()]
+            assert chosen in points
