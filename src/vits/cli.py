@@ -91,7 +91,7 @@ def tune(
     tuning_seeds: Annotated[
         int,
         typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Fresh seeds that the settings are compared on."),
-    ] = 20,
+    ] = 10,
     folder: Out = None,
 ) -> None:
     """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""

@@ -33,6 +33,8 @@ class Difference(NamedTuple):
     pairs: int
 
     def __str__(self) -> str:
+        if self.pairs < 2:
+            return f"too few pairs to tell ({self.pairs})"
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}] against {self.reference:.1f}, {self.pairs} pairs"
 
 

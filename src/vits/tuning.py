@@ -153,7 +153,7 @@ class Tuning(Experiment):
         return []
 
 
-def tuning(experiment: Experiment, *, tuning_seeds: int = 20) -> Tuning:
+def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
     """The tuning of a regret experiment.
 
     Args:

@@ -15,6 +15,8 @@ def histogram(results: Results) -> Path:
     Bars are means over seeds, the whiskers one standard error.
     """
     environments, algorithms = results.environments, results.algorithms
+    if any("plays" not in arrays for arrays in results.cells.values()):
+        raise ValueError(f"{results.folder} does not say how often arms were played; run the experiment again")
     colours = style.colours(algorithms)
     figure, grid = plt.subplots(
         len(environments),

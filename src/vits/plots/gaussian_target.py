@@ -87,6 +87,9 @@ def clock(results: Results) -> Path:
             arrays = results.cells[environment, name]
             kl = np.where(np.isfinite(arrays["kl"]), arrays["kl"], np.nan)
             seen = np.any(np.isfinite(kl), axis=0)
+            if not np.any(seen):
+                axes.plot([], [], color=colours[name], label=f"{name} (never finite)", linestyle=dash)
+                continue
             steps = arrays["stride"][0] * (1.0 + np.arange(kl.shape[1])[seen])
             seconds = steps * np.min(arrays["seconds_per_step"])
             low, median, high = np.nanquantile(kl[:, seen], (0.1, 0.5, 0.9), axis=0)
