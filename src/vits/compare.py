@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
 from vits import registry
 from vits.summary import VERDICTS
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
-CONFIDENCE = 1.96
-"""Standard errors on either side of a 95 % interval."""
+CONFIDENCE = 0.95
+"""How often the intervals hold what they are about."""
 
 ALIKE = 0.1
 """Two algorithms are alike if they differ by less than this part of the second one's mean."""
@@ -60,7 +61,13 @@ def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds
     if pairs < 2:
         return Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
     mean, error = float(np.mean(difference)), float(np.std(difference, ddof=1) / np.sqrt(pairs))
-    return Difference(mean, mean - CONFIDENCE * error, mean + CONFIDENCE * error, float(np.mean(second[both])), pairs)
+    margin = half_width(error, pairs)
+    return Difference(mean, mean - margin, mean + margin, float(np.mean(second[both])), pairs)
+
+
+def half_width(error: float, count: int) -> float:
+    """Half of the interval around a mean of `count` values with this standard error, by Student's t."""
+    return float(error * special.stdtrit(count - 1, 0.5 * (1.0 + CONFIDENCE)))
 
 
 def is_less(difference: Difference, margin: float = 0.0) -> str:

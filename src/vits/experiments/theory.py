@@ -200,7 +200,8 @@ def _interval(exponents: Float[np.ndarray, " seeds"]) -> Growth:
     if len(exponents) < 2:
         return Growth(float(np.mean(exponents)) if len(exponents) else np.nan, -np.inf, np.inf)
     mean, error = float(np.mean(exponents)), float(np.std(exponents, ddof=1) / np.sqrt(len(exponents)))
-    return Growth(mean, mean - compare.CONFIDENCE * error, mean + compare.CONFIDENCE * error)
+    margin = compare.half_width(error, len(exponents))
+    return Growth(mean, mean - margin, mean + margin)
 
 
 EXPERIMENT = TheoryExperiment(
