@@ -183,7 +183,7 @@ def run(machine, examples):
 
 @pytest.mark.parametrize("machine", [AgentMachine, PerArmMachine])
 def test_any_sequence_of_calls_keeps_to_the_reference(machine):
-    run(machine, 12)
+    run(machine, 8)
 
 
 @pytest.mark.heavy

@@ -92,7 +92,7 @@ def learn_in_many_threads(seconds, algorithms):
 
     for agent in agents:
         play(agent)
-    assert run_all([lambda agent=agent: play(agent) for agent in agents for _ in range(3)], seconds) == []
+    assert run_all([lambda agent=agent: play(agent) for agent in agents for _ in range(2)], seconds) == []
     for agent in agents:
         found = agent.diagnostics()
         assert found.decisions == found.observations
@@ -100,7 +100,7 @@ def learn_in_many_threads(seconds, algorithms):
 
 
 def test_agents_whose_programs_call_lapack_learn_side_by_side():
-    learn_in_many_threads(2.0, ["laplace_ts", "laplace_ts"])
+    learn_in_many_threads(1.0, ["laplace_ts", "laplace_ts"])
 
 
 @pytest.mark.heavy

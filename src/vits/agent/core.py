@@ -1,5 +1,6 @@
 """The workings of an agent: what it knows, what waits for a reward, and the locks that keep the two in step."""
 
+import math
 import secrets
 import threading
 from collections.abc import Hashable, Iterable, Sequence
@@ -60,17 +61,18 @@ class Core:
         self.seed, self.keys = seed, Keys.of(seed)
         self.phi, self.is_named, self.when_full = phi, is_named, when_full
         self.live, self.book, self.counts = live, book, counts
-        self.dtype = np.dtype(jnp.zeros(()).dtype)
+        self.model = live.mind.recipe.model
+        self.dim, self.dtype = self.model.dim, np.dtype(jnp.zeros(()).dtype)
+        self.largest = float(np.finfo(self.dtype).max)
         self.learning = threading.RLock()
 
     def offer(self, live: Live, what: Any, available: Iterable[Hashable] | None) -> Offer:
         """The arms to choose among, from whatever the application has given."""
-        dim = live.mind.recipe.model.dim
         if not self.is_named:
-            return features.given_rows(what, available, dim, self.dtype)
+            return features.given_rows(what, available, self.dim, self.dtype)
         if self.phi is not None:
-            return features.mapped_rows(what, live.arms, available, self.phi, dim, self.dtype)
-        return features.slot_rows(what, live.arms, available, live.mind.slots, dim, self.dtype)
+            return features.mapped_rows(what, live.arms, available, self.phi, self.dim, self.dtype)
+        return features.slot_rows(what, live.arms, available, live.mind.slots, self.dim, self.dtype)
 
     def settle(self, ids: Sequence[str], rewards: Sequence[Any]) -> None:
         """Learn the rewards of pending decisions: all of them, or none."""
@@ -156,14 +158,15 @@ class Core:
 
     def checked_reward(self, value: Any) -> float:
         """A reward that makes sense under the model."""
-        checks.finite("the reward", value)
-        checks.shape("the reward", value, ())
-        reward, model = float(value), self.live.mind.recipe.model
+        if not isinstance(value, (float, int)) or not math.isfinite(value):
+            checks.finite("the reward", value)
+            checks.shape("the reward", value, ())
+        reward, model = float(value), self.model
         if isinstance(model, models.Logistic) and not 0.0 <= reward <= 1.0:
             raise ValueError(f"the reward of a logistic model must lie between 0 and 1, but is {reward:g}")
         if isinstance(model, models.Poisson) and reward < 0.0:
             raise ValueError(f"the reward of a Poisson model must be zero or positive, but is {reward:g}")
-        if not abs(reward) <= float(np.finfo(self.dtype).max):
+        if abs(reward) > self.largest:
             raise ValueError(f"the reward must fit into {self.dtype}, but is {reward:g}")
         return reward
 

@@ -154,10 +154,11 @@ class Book:
         raise ValueError(f"the reward of decision '{name}' was given already")
 
     def close(self, names: Sequence[str]) -> None:
-        """Strike decisions whose reward has come."""
+        """Strike decisions whose reward was learned; one that expired while it was being learned did not expire."""
         with self._lock:
             for name in names:
-                self.pending.pop(name, None)
+                if self.pending.pop(name, None) is None:
+                    self.expired -= 1
 
     def waiting(self) -> dict[str, Pending]:
         """All decisions without a reward, the oldest first."""
