@@ -33,11 +33,13 @@ def test_the_fifteen_lines_of_the_readme_run(capsys):
     assert "0 failed seeds" in printed
 
 
-def test_the_other_code_of_the_readme_runs():
-    for block in python_blocks(README)[1:]:
-        names = {}
+def test_the_other_code_of_the_readme_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    product, likelihood = ({}, {})
+    for block, names in zip(python_blocks(README)[1:], (product, likelihood), strict=True):
         exec(compile(block, "README.md", "exec"), names)
-        assert names["policy"].init(jax.random.key(0)).mean.shape == (8,)
+    assert product["agent"].diagnostics().observations == 1
+    assert likelihood["policy"].init(jax.random.key(0)).mean.shape == (8,)
 
 
 def test_the_table_of_the_readme_is_the_registry():
