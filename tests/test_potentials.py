@@ -173,9 +173,9 @@ def test_gauss_newton_drops_the_curvature_of_the_network():
 def test_gauss_newton_is_exact_for_a_generalised_linear_model():
     U, data = make("logistic")
     theta = jnp.array([0.3, -0.2, 0.9])
-    rows = jnp.asarray(FEATURES), jnp.asarray(REWARDS["logistic"]), jnp.ones(COUNT)
+    rows = jnp.asarray(FEATURES)[None], jnp.asarray(REWARDS["logistic"])[None], jnp.ones((1, COUNT))
     for form in autodiff.CURVATURES.values():
-        found = 1.7 * eqx.filter_jit(form)(U.model, theta, *rows) + U.prior.precision
+        found = 1.7 * eqx.filter_jit(form)(U.model, theta[None], *rows) + U.prior.precision
         np.testing.assert_allclose(found, hessians_at(U, data, theta[None])[0], atol=1e-9)
 
 
