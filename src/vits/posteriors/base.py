@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PyTree
 
 from vits.types import Info, Observation, Scalar, State, all_finite, choose, overflowed, report
@@ -63,10 +64,15 @@ RESOLUTION = 0.1
 """What rounding a mean to the working precision may move it by, in standard deviations."""
 
 
+def epsilon(like: Float[Array, "..."]) -> float:
+    """The relative spacing of numbers in the precision of an array."""
+    return float(np.finfo(like.dtype).eps)
+
+
 def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n params params"]) -> Bool[Array, ""]:
     """Whether a mean is so large beside its deviations that the working precision cannot tell where it is."""
     deviations = jnp.linalg.norm(sqrt_cov, axis=-1)
-    return jnp.any(~(jnp.finfo(mean.dtype).eps * jnp.abs(mean) <= RESOLUTION * deviations))
+    return jnp.any(~(epsilon(mean) * jnp.abs(mean) <= RESOLUTION * deviations))
 
 
 def guarded(

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from vits.models import Glm, OutputModel, RewardModel
 from vits.posteriors import descent
-from vits.posteriors.base import Moments, Posterior, guarded
+from vits.posteriors.base import Moments, Posterior, guarded, is_unresolved
 from vits.potentials import Data, Potential
 from vits.types import Info, Observation, Scalar, Undoable, choose, overflowed
 
@@ -234,6 +234,7 @@ class Ensemble(Posterior):
             state,
             EnsembleState(modes.theta, prior_tilts, seen),
             parameters=(modes.theta, modes.distance),
+            exploded=jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov)),
             step=jnp.min(modes.smallest_step),
             step_capped=jnp.any(modes.damped | (modes.distance > TOLERANCE)),
         )

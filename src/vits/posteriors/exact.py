@@ -3,18 +3,19 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
-from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
+from vits.posteriors.base import RESOLUTION, GaussianPosterior, epsilon, guarded, is_unresolved
 from vits.potentials import Quadratic
 from vits.types import Info, Observation, Scalar
 
 
 class ExactState(NamedTuple):
-    """The posterior N(mean, B B') with B = sqrt_cov."""
+    """The posterior N(mean, B B') with B = sqrt_cov, and what rounding has taken from the mean so far."""
 
     mean: Float[Array, " params"]
     sqrt_cov: Float[Array, "params params"]
+    rounding: Float[Array, " params"]
 
 
 class Exact(GaussianPosterior):
@@ -34,7 +35,7 @@ class Exact(GaussianPosterior):
     def init(self, key: Key[Array, ""]) -> ExactState:
         """The prior."""
         mean, precision = self.potential.prior
-        return ExactState(mean, jnp.linalg.inv(jnp.linalg.cholesky(precision)).T)
+        return ExactState(mean, jnp.linalg.inv(jnp.linalg.cholesky(precision)).T, jnp.zeros_like(mean))
 
     def update(self, key: Key[Array, ""], state: ExactState, observation: Observation) -> tuple[ExactState, Info]:
         """One observation more; there is nothing to approximate and nothing to draw."""
@@ -43,12 +44,22 @@ class Exact(GaussianPosterior):
         direction = state.sqrt_cov @ v
         s = noise_variance + v @ v
         q = jnp.sqrt(noise_variance / s)
-        new = ExactState(
-            mean=state.mean + direction * ((observation.reward - phi @ state.mean) / s),
-            sqrt_cov=shrunk(state.sqrt_cov, v, q),
-        )
+        # Kahan's summation: over a million rounds, what each rounds away would add up to a part of a deviation.
+        move = direction * ((observation.reward - phi @ state.mean) / s) + state.rounding
+        mean = state.mean + move
+        new = ExactState(mean, shrunk(state.sqrt_cov, v, q), rounding=move - (mean - state.mean))
+        lost = is_unresolved(new.mean, new.sqrt_cov) | _is_drowned(phi, new.sqrt_cov, q * jnp.linalg.norm(v))
         # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
-        return guarded(observation, state, new, parameters=(new, s), exploded=is_unresolved(new.mean, new.sqrt_cov))
+        return guarded(observation, state, new, parameters=(new, s), exploded=lost)
+
+
+def _is_drowned(phi: Float[Array, " d"], sqrt_cov: Float[Array, "d d"], deviation: Scalar) -> Bool[Array, ""]:
+    """Whether rounding the rows of B drowns the deviation of phi' theta that they are to give.
+
+    So it is where a prior is a million times wider than what the data leave: in single precision B cannot hold both.
+    """
+    rounding = epsilon(phi) * (jnp.abs(phi) @ jnp.linalg.norm(sqrt_cov, axis=1))
+    return ~(rounding <= RESOLUTION * deviation)
 
 
 def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> Float[Array, "d d"]:

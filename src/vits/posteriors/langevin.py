@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from vits.models import Glm, RewardModel
-from vits.posteriors.base import Posterior, exploded, guarded
+from vits.posteriors.base import RESOLUTION, Posterior, epsilon, exploded, guarded
 from vits.posteriors.exact import Exact, ExactState
 from vits.potentials import Data, Potential, Quadratic
 from vits.potentials.autodiff import MARGIN
@@ -174,7 +174,9 @@ class Langevin(Posterior):
         walk = jax.lax.fori_loop(0, plan.num_steps, step, Walk(state.theta, zero, zero))
         spread = jnp.sqrt(2.0 * h) * jnp.linalg.norm(noise[0])
         return walk.theta, {
-            "exploded": exploded(walk.first, walk.last, spread),
+            # A chain so far out that rounding drowns its noise does not move.
+            "exploded": exploded(walk.first, walk.last, spread)
+            | ~(epsilon(walk.theta) * jnp.max(jnp.abs(walk.theta)) <= RESOLUTION * spread),
             "step": h,
             "step_capped": plan.capped,
             "stiffness": h * metric.curvature,

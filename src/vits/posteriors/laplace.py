@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from vits.posteriors import descent
-from vits.posteriors.base import GaussianPosterior, guarded
+from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
 from vits.potentials import Data, Potential
 from vits.types import Info, Observation
 
@@ -65,6 +65,7 @@ class Laplace(GaussianPosterior):
             state,
             LaplaceState(mode.theta, mode.sqrt_cov, data),
             parameters=(mode.theta, mode.sqrt_cov, mode.distance),
+            exploded=is_unresolved(mode.theta, mode.sqrt_cov),
             step=mode.smallest_step,
             step_capped=mode.damped | (mode.distance > TOLERANCE),
         )

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key
 
 from vits.history import Buffer, History
 from vits.posteriors.base import Posterior, guarded
+from vits.posteriors.exact import shrunk
 from vits.potentials import Prior
 from vits.types import Info, Observation, Scalar
 
@@ -170,7 +171,8 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
 
     With v = B'x, s = 1 + |v|^2 and e = y - x'u:
 
-        u <- u + B v e / s,   B <- B - B v v' / (s + sqrt(s)),   alpha <- alpha + 1/2,   beta <- beta + e^2 / (2 s)
+        u <- u + B v e / s,   B <- B (I - (1 - 1 / sqrt(s)) v v' / |v|^2),
+        alpha <- alpha + 1/2,   beta <- beta + e^2 / (2 s)
     """
     weight, mean, sqrt_cov, shape, scale = factors
     x, B = observation.features, sqrt_cov[0]
@@ -179,7 +181,7 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
     return Factors(
         weight=weight + 1.0,
         mean=mean + (direction * (e / s))[None, :],
-        sqrt_cov=(B - jnp.outer(direction, v / (s + jnp.sqrt(s))))[None, :, :],
+        sqrt_cov=shrunk(B, v, 1.0 / jnp.sqrt(s))[None, :, :],
         shape=shape + 0.5,
         scale=scale + 0.5 * e**2 / s,
     )

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from vits.posteriors import descent
-from vits.posteriors.base import GaussianPosterior, guarded
+from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
 from vits.potentials import Data, Expectations, Potential
 from vits.types import Info, Observation, Scalar
 
@@ -100,6 +100,7 @@ class Natural(GaussianPosterior):
             state,
             NaturalState(q.mean, q.sqrt_cov, q.precision, data),
             parameters=point,
+            exploded=is_unresolved(q.mean, q.sqrt_cov),
             step=smallest,
             step_capped=damped,
         )

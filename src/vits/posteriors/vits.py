@@ -21,11 +21,14 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from vits import linalg
-from vits.posteriors.base import GaussianPosterior, exploded, guarded
+from vits.posteriors.base import GaussianPosterior, epsilon, exploded, guarded, is_unresolved
 from vits.posteriors.draws import Draws
 from vits.potentials import Data, Potential
 from vits.steps import StepRule, Terrain
 from vits.types import Info, Observation, Scalar
+
+BLUR = 0.01
+"""How large rounding errors in B may be, relative to its narrowest direction, where curvature is made of gradients."""
 
 INVERSE_TOLERANCE = 0.1
 """How far D' B may be from the identity (Frobenius norm) at the end of a round before D is recomputed."""
@@ -248,9 +251,11 @@ class VITS(GaussianPosterior):
             state,
             new,
             parameters=new[:3],
-            exploded=~(inverse.error <= INVERSE_TOLERANCE) | exploded(first, others, jnp.linalg.norm(state.sqrt_cov)),
+            exploded=~(inverse.error <= INVERSE_TOLERANCE)
+            | exploded(first, others, jnp.linalg.norm(state.sqrt_cov))
+            | is_unresolved(new.mean, new.sqrt_cov),
             step=h,
-            step_capped=plan.capped | out_of_reach,
+            step_capped=plan.capped | out_of_reach | self._is_blurred(new),
             stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
             refreshed=refreshed | inverse.refreshed,
@@ -268,6 +273,17 @@ class VITS(GaussianPosterior):
         doubtful = ~(jnp.linalg.norm(dD) * jnp.linalg.norm(dB) <= INVERSE_TOLERANCE)
         inverse = linalg.refreshed_inverse_if(doubtful, new.sqrt_cov, new.sqrt_precision, tolerance=INVERSE_TOLERANCE)
         return new._replace(sqrt_precision=inverse.inverse_transpose), inverse.refreshed
+
+    def _is_blurred(self, state: VITSState) -> Bool[Array, ""]:
+        """Whether rounding cuts short what steps with a curvature made of gradients can do to B.
+
+        Such a curvature has the rounding error of D' B, and in a step the widest direction of B carries it into the
+        narrowest. Entry by entry, so that the units of the features do not matter.
+        """
+        if self.curvature is exact_curvature:
+            return jnp.asarray(False)
+        widest = jnp.max(jnp.abs(state.sqrt_precision).T @ jnp.abs(state.sqrt_cov))
+        return ~(epsilon(state.mean) * jnp.square(widest) <= BLUR)
 
     def _draw(self, eps: Float[Array, "directions params"], state: VITSState) -> Draw:
         offsets = eps @ state.sqrt_cov.T

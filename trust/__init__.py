@@ -1,0 +1,1 @@
+"""Campaigns that try to make the library fail: `python -m trust faults`, `soak`, `sbc`."""

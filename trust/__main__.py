@@ -1,0 +1,72 @@
+"""The command line of the campaigns. No logic: it calls and prints."""
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+out, err = Console(width=None if Console().is_terminal else 140), Console(stderr=True)
+
+
+@app.command()
+def soak(scale: Annotated[float, typer.Option(help="Part of the full lengths.")] = 1.0) -> None:
+    """A million rounds of LinTS and of windowed VITS-II, a hundred thousand of logistic VITS-II on all data."""
+    from trust import soak
+
+    names = ("run", "rounds", "not finite", "rejected", "refreshed", "|CB - I|", "mean, sd", "deviations")
+    table = Table(*names, "memory, MiB", "seconds", "", box=SIMPLE_HEAD)
+    outcomes = []
+    with Progress(console=err) as bar:
+        for each in soak.soaks(scale):
+            task = bar.add_task(each.name, total=each.rounds)
+            found = soak.run(each, lambda rounds, task=task: bar.advance(task, rounds))
+            outcomes.append(found)
+            counts = (found.not_finite, found.rejected, found.refreshed)
+            figures = (found.inverse_error, found.distance.mean, found.distance.deviation)
+            table.add_row(
+                found.name,
+                f"{found.rounds:,}",
+                *(f"{count:,}" for count in counts),
+                *(f"{figure:.2g}" for figure in figures),
+                f"+{found.memory_growth:.1f}",
+                f"{found.seconds:.0f}",
+                "passed" if found.passed else "failed",
+            )
+    out.print(table)
+    raise typer.Exit(0 if all(found.passed for found in outcomes) else 1)
+
+
+@app.command()
+def faults(
+    algorithms: Annotated[str | None, typer.Option(help="Comma-separated names; all by default.")] = None,
+) -> None:
+    """Every algorithm, every fault, both precisions, plain, compiled and in a batch; no failure may be silent."""
+    from trust import cases, faults
+
+    selected = faults.cases(cases.ALGORITHMS if algorithms is None else algorithms.split(","))
+    results = []
+    with Progress(console=err) as bar:
+        task = bar.add_task("cases", total=len(selected))
+        for result in faults.run(selected):
+            results.append(result)
+            bar.update(task, advance=1, description=result.case.algorithm)
+    by_fault = lambda result: result.case.fault.name  # noqa: E731
+    for title, by in (("fault", by_fault), ("algorithm", lambda result: result.case.algorithm)):
+        counts = faults.table(results, by)
+        table = Table(title, "cases", *faults.OUTCOMES, box=SIMPLE_HEAD)
+        for name, count in [*counts.items(), ("all", sum(counts.values(), Counter()))]:
+            table.add_row(name, str(count.total()), *(str(count[outcome] or "") for outcome in faults.OUTCOMES))
+        out.print(table)
+    silent = [result for result in results if result.outcome == "silent"]
+    for result in silent:
+        out.print(f"silent: {result.case}: {result.reason}", markup=False, soft_wrap=True)
+    raise typer.Exit(1 if silent else 0)
+
+
+if __name__ == "__main__":
+    app()
