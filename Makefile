@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all check bench clean
+.PHONY: setup demo test test-all check faults soak bench clean
 
 setup: .venv/dev
 
@@ -32,6 +32,12 @@ test: check
 
 test-all: check
 	$(BIN)/pytest -n 2 -m 'heavy or not heavy'
+
+faults: .venv/dev
+	$(BIN)/python -m trust faults
+
+soak: .venv/dev
+	$(BIN)/python -m trust soak
 
 bench: .venv/dev
 	$(BIN)/python -m benchmarks

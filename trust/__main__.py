@@ -1,6 +1,7 @@
 """The command line of the campaigns. No logic: it calls and prints."""
 
 from collections import Counter
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -24,7 +25,7 @@ def soak(scale: Annotated[float, typer.Option(help="Part of the full lengths.")]
     with Progress(console=err) as bar:
         for each in soak.soaks(scale):
             task = bar.add_task(each.name, total=each.rounds)
-            found = soak.run(each, lambda rounds, task=task: bar.advance(task, rounds))
+            found = soak.run(each, partial(bar.advance, task))
             outcomes.append(found)
             counts = (found.not_finite, found.rejected, found.refreshed)
             figures = (found.inverse_error, found.distance.mean, found.distance.deviation)

@@ -130,13 +130,13 @@ def chain(seen: Evidence) -> Errors:
         forget = np.eye(dim) - h * P
         for _ in range(seen.posterior.num_steps):
             mean, cov = forget @ mean + h * linear, forget @ cov @ forget.T + 2.0 * h * np.eye(dim)
-            shift = float(np.linalg.norm(forget, 2)) * shift + h * pull
+            shift = float(np.linalg.norm(forget, 2) * shift + h * pull)
     if len(seen.rewards) == 0:
         return {"draw": (float(np.linalg.norm(theta - mean)), 1e-9)}
     spectrum, axes = np.linalg.eigh(cov)
-    away = np.linalg.norm((axes.T @ (theta - mean)) / np.sqrt(spectrum))
+    off = np.linalg.norm((axes.T @ (theta - mean)) / np.sqrt(spectrum))
     rounding = 0.0 if seen.is_double else 0.1
-    return {"draw": (float(away), allowed + rounding + shift / float(np.sqrt(spectrum[0])))}
+    return {"draw": (float(off), allowed + rounding + shift / float(np.sqrt(spectrum[0])))}
 
 
 def ensemble(seen: Evidence) -> Errors:

@@ -7,7 +7,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import equinox as eqx
 import jax
@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Key
 import vits
 from trust import reference
 from vits.policies import Thompson
+from vits.posteriors.base import GaussianPosterior
 from vits.posteriors.vits import INVERSE_TOLERANCE
 from vits.types import Info, Observation, State
 
@@ -127,7 +128,7 @@ def run(soak: Soak, progress: Callable[[int], None] = lambda _: None) -> Outcome
         if first <= soak.rounds // 5:
             settled = peak_memory()
     growth, seconds = peak_memory() - settled, time.perf_counter() - started
-    mean, sqrt_cov = (np.asarray(x, np.float64) for x in soak.policy.posterior.moments(state))
+    mean, sqrt_cov = (np.asarray(x, np.float64) for x in cast(GaussianPosterior, soak.policy.posterior).moments(state))
     distance = reference.distance(mean, sqrt_cov, soak.reference(features, rewards))
     return Outcome(soak.name, soak.rounds, seconds, not_finite, rejected, refreshed, error, distance, growth)
 

@@ -243,6 +243,35 @@ _FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claim
 _COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
 
 
+@app.command(epilog="Example: [bold]vits check clicks.npz --model logistic --algorithm vits_ii[/]")
+def check(
+    data: Annotated[
+        Path, typer.Argument(help="npz with features and rewards, or csv with rewards in the last column.")
+    ],
+    model: Annotated[str, typer.Option(help="linear, logistic, poisson, or package.module:attribute.")] = "logistic",
+    algorithm: Annotated[str, typer.Option(help="One of the algorithms that `vits list` shows.")] = "vits_ii",
+    inverse_temperature: Annotated[float | None, typer.Option(help="eta; 1 by default.")] = None,
+    prior_precision: Annotated[float | None, typer.Option(help="lambda; 1 by default.")] = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the picture.")] = Path("results/check"),
+) -> None:
+    """Compare an algorithm's posterior with a long run of NUTS, on your own model and data."""
+    registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
+    from vits import calibration
+    from vits.plots import calibration as pictures
+
+    rows = calibration.load(data)
+    given: dict[str, Any] = {"inverse_temperature": inverse_temperature, "prior_precision": prior_precision}
+    found = calibration.check(
+        calibration.resolve_model(model, rows.features.shape[1]),
+        rows,
+        algorithm,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    _print_content(tables.posteriors(algorithm, len(rows.rewards), found.figures()))
+    out.print(found.sentence, soft_wrap=True)
+    _print_pictures([pictures.draw(found, folder / "check.png")])
+
+
 def _print_pictures(paths: list[Path]) -> None:
     for path in paths:
         out.print(f"picture: {path}", soft_wrap=True)
@@ -253,7 +282,10 @@ def _print_report(path: Path) -> None:
 
 
 def _print_table(summary: dict[str, Any]) -> None:
-    content = tables.table(summary)
+    _print_content(tables.table(summary))
+
+
+def _print_content(content: tables.Table) -> None:
     table = Table(title=content.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(content.columns):
         table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")

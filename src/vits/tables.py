@@ -45,6 +45,16 @@ def regret(summary: dict[str, Any]) -> Table:
     )
 
 
+def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
+    """An algorithm's posterior beside a reference, parameter by parameter."""
+    names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")
+    return Table(
+        f"{algorithm} against NUTS, {count:,} observations, worst parameters first",
+        ("algorithm", "parameter", *names),
+        [(algorithm, str(row["parameter"]), *(f"{row[name]:.3g}" for name in names)) for row in rows],
+    )
+
+
 def both_scales(summary: dict[str, Any]) -> Table:
     """Cumulative regret at the end in probabilities, and its mean in logits."""
     rows = summary["rows"]
