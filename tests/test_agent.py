@@ -1,6 +1,8 @@
 """The agent: what it decides, learns and refuses."""
 
+import gc
 import math
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +126,16 @@ def test_propensity_is_that_of_two_gaussians_and_says_how_sure_it_is():
     # It is the state of the decision that counts, not what was learned since.
     agent.partial_fit([[1.0, 0.0]] * 50, [9.0] * 50)
     assert decision.propensity(samples=2000) == found
+
+
+def test_a_decision_that_is_kept_does_not_keep_the_history():
+    agent = laplace()
+    decision = agent.decide(ARMS)
+    history = weakref.ref(max(agent._core.live.mind.state_arrays, key=lambda array: array.size))
+    agent.learn(decision, 1.0)
+    gc.collect()
+    assert history() is None
+    assert 0.0 < decision.propensity(samples=50).estimate < 1.0
 
 
 def test_propensity_never_claims_certainty():
@@ -299,6 +311,7 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.decide(np.ones(2)), r"arms must have shape \(K, 2\), but has shape \(2,\)"),
         (lambda a: a.decide(np.ones((0, 2))), "arms must have at least one row"),
         (lambda a: a.decide([["x", "y"]]), "arms must be numbers, but are"),
+        (lambda a: a.decide(np.array([["x", 1.0], ["y", 2.0]], object)), "arms must be numbers, but are"),
         (lambda a: a.decide([[1.0, 2.0], [3.0]]), "arms must be numbers, but are"),
         (lambda a: a.decide({}), "there must be at least one arm to choose"),
         (lambda a: a.decide({"a": [1.0]}), r"the features of arm 'a' must have shape \(2,\)"),
@@ -357,6 +370,7 @@ def test_names_that_nobody_knows_are_refused(call, message):
         ({"algorithm": "lin_ts", "window": 10}, "unknown hyperparameter of lin_ts 'window'"),
         ({"arms": ["a", "a"]}, "arms must have different names"),
         ({"arms": "ab"}, "arms must be a collection of names, but is 'ab'"),
+        ({"seed": 2**40}, "seed must be below 2\\^32, but is 1099511627776"),
         ({"seed": -1}, "seed must be a whole number of at least 0, but is -1"),
         ({"capacity": 0}, "capacity must be a whole number of at least 1, but is 0"),
         ({"max_pending": 0}, "max_pending must be a whole number of at least 1, but is 0"),

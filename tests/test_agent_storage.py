@@ -37,7 +37,7 @@ def nll(theta, features, reward):
 
 
 AGENTS = {
-    "shared": (lambda: vits.Agent("vits_ii", vits.models.logistic(2), num_steps=2), {}, ARMS),
+    "shared": (lambda: vits.Agent("vits_ii", vits.models.linear(2), num_steps=2), {}, ARMS),
     "per arm": (lambda: vits.Agent("laplace_ts", vits.models.logistic(2), arms=["a", 7, ("c", None)]), {}, [1.0, 0.5]),
     "mapped": (
         lambda: vits.Agent("lin_ts", vits.models.linear(2), arms=["a", "b"], features=phi, prior=(0.0, [1.0, 2.0])),

@@ -15,6 +15,7 @@ from vits.agent.core import Core, Live, check_known, new_tag, start_key
 from vits.agent.decisions import DEFAULT_SAMPLES, Book, Decision, Pending, ranking
 from vits.agent.diagnostics import Counts, Diagnostics, as_html
 from vits.agent.features import Arm, FeatureMap, Offer
+from vits.agent.programs import Arrays, Chooser, as_number
 from vits.policies import PosteriorPolicy, ThompsonPerArm
 
 MAX_PENDING = 10_000
@@ -73,7 +74,7 @@ class Agent:
         max_pending: int = MAX_PENDING,
         **hyperparameters: Any,
     ) -> None:
-        checks.count("seed", seed, least=0)
+        _check_seed(seed)
         if when_full not in WHEN_FULL:
             raise registry.unknown("when_full", when_full, WHEN_FULL)
         named = _checked_names([] if arms is None else arms)
@@ -133,7 +134,8 @@ class Agent:
             features=rows[0],
             offered=offer.names,
             scores=scores,
-            _draws=functools.partial(_draws, live.mind, core.keys.draw, number, offer),
+            # Not the whole mind: an application may hold on to a decision, and with it to an old history.
+            _draws=functools.partial(_draws, live.mind.chooser, live.mind.view, core.keys.draw, number, offer),
         )
 
     def learn(self, decision: Decision | str, reward: Any) -> None:
@@ -270,7 +272,7 @@ class Agent:
 
     def fork(self, seed: int) -> "Agent":
         """An independent copy that knows all that this one knows now, with randomness and ids of its own."""
-        checks.count("seed", seed, least=0)
+        _check_seed(seed)
         return self._of(self._core.fork(seed))
 
     @classmethod
@@ -292,12 +294,23 @@ class Agent:
         raise TypeError("an agent cannot be pickled: use save and load, or fork")
 
 
+def _check_seed(seed: int) -> None:
+    checks.count("seed", seed, least=0)
+    if seed >= 1 << 32:
+        raise ValueError(f"seed must be below 2^32, but is {seed}")
+
+
 def _id_of(decision: Decision | str) -> str:
     return decision.id if isinstance(decision, Decision) else decision
 
 
-def _draws(mind: mind.Mind, key: Array, number: int, offer: Offer, samples: int) -> Float[np.ndarray, "samples arms"]:
-    return mind.draws(key, number, offer.rows, samples)[:, offer.where]
+def _draws(
+    chooser: Chooser | None, view: Arrays, key: Array, number: int, offer: Offer, samples: int
+) -> Float[np.ndarray, "samples arms"]:
+    """A score for each arm on offer, under each of many posterior draws; all the same for a policy without scores."""
+    if chooser is None:
+        return np.zeros((samples, len(offer.names)))
+    return np.asarray(chooser.draws(view, key, as_number(number), offer.rows, samples))[:, offer.where]
 
 
 def _checked_names(names: Iterable[Hashable]) -> list[Hashable]:

@@ -48,7 +48,8 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
             with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
                 array = array.astype(dtype)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be numbers, but are {value!r}") from None
+        shown = " ".join(repr(value).split())
+        raise ValueError(f"{name} must be numbers, but are {shown[:80]}") from None
     if not np.isfinite(array).all():
         checks.finite(name, array)
     return array

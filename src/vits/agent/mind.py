@@ -94,15 +94,7 @@ class Mind:
         """A score for each row, under one posterior draw; all the same for a policy that has none."""
         if self.chooser is None:
             return np.zeros(len(rows), rows.dtype)
-        return np.asarray(self.chooser.score(self.view, key, np.uint32(number), rows))
-
-    def draws(
-        self, key: Array, number: int, rows: Float[np.ndarray, "rows dim"], samples: int
-    ) -> Float[np.ndarray, "samples rows"]:
-        """A score for each row, under each of many posterior draws."""
-        if self.chooser is None:
-            return np.zeros((samples, len(rows)), rows.dtype)
-        return np.asarray(self.chooser.draws(self.view, key, np.uint32(number), rows, samples))
+        return np.asarray(self.chooser.score(self.view, key, programs.as_number(number), rows))
 
     def learned(self, key: Array, number: int, batch: Batch) -> tuple["Mind", Report]:
         """The mind after a batch of observations, for which there is room, and what happened."""
@@ -111,7 +103,9 @@ class Mind:
         for first in range(0, count, size):
             chunk = batch if count == 1 else batch.chunk(first, size)
             taken = np.int32(min(size, count - first))
-            state, report = self.learner(self.policy_arrays, state, key, np.uint32(number + first), chunk, taken)
+            state, report = self.learner(
+                self.policy_arrays, state, key, programs.as_number(number + first), chunk, taken
+            )
             total = total.plus(report, first)
         return self._with_state(state, self.rows + count), total
 

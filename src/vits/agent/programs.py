@@ -121,6 +121,11 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
     return Chooser(reads, score, draws)
 
 
+def as_number(number: int) -> np.uint32:
+    """The number of a decision or of an update as programs take it."""
+    return np.uint32(number & 0xFFFFFFFF)
+
+
 def decision_key(key: Array, number: Array) -> Array:
     """The key of the decision, or the update, of this number, from the data of an agent's key."""
     return jax.random.fold_in(jax.random.wrap_key_data(key), number)
