@@ -11,6 +11,9 @@ import pytest
 
 import vits
 from vits.agent import RejectedUpdate
+from vits.agent.growth import moved
+from vits.history import buffer
+from vits.posteriors.paged import paged
 from vits.potentials.feel_good import feel_good
 from vits.types import Observation
 
@@ -232,6 +235,52 @@ def test_a_history_that_grows_is_the_same_history():
     np.testing.assert_allclose(small.posterior(samples=2).mean, large.posterior(samples=2).mean, rtol=1e-5)
     assert small.diagnostics().capacity == 256
     assert small._core.live.mind.chooser is choose  # choosing is not compiled anew
+
+
+@pytest.mark.parametrize(
+    ("settings", "grows"),
+    [
+        ({}, True),
+        ({"arms": ["a"]}, True),
+        ({"arms": range(100)}, True),
+        ({"window": 8}, False),
+        ({"model": vits.models.linear(2)}, False),
+        ({"algorithm": "lmc_ts", "arms": range(9)}, True),
+        ({"algorithm": "vts", "model": vits.models.linear(2), "arms": ["a"]}, True),
+        ({"algorithm": "vts", "model": vits.models.linear(2), "arms": ["a"], "num_components": 1}, False),
+    ],
+)
+def test_it_is_known_which_agents_need_more_room(settings, grows):
+    agent = vits.Agent(**{"algorithm": "laplace_ts", "model": vits.models.logistic(2)} | settings)
+    assert agent._core.live.mind.grows is grows
+    assert (agent.diagnostics().capacity is None) is not grows
+
+
+def test_a_pool_that_grows_keeps_the_rows_of_every_arm():
+    def total(history, arm):
+        return history.of(jnp.asarray(arm)).sum(lambda x, y, weight: jnp.stack([weight @ y, jnp.sum(weight)]))
+
+    @jax.jit
+    def append(history, arm, reward):
+        return history.put(arm, history.of(arm).append(Observation(jnp.ones(2), reward)))
+
+    small, large = paged(buffer(capacity=40).init(2), 3, page=4), paged(buffer(capacity=200).init(2), 20, page=4)
+    rewards = {0: 0.0, 1: 0.0, 2: 0.0, 15: 0.0}
+    for i in range(20):
+        small = append(small, jnp.asarray(i % 2), jnp.asarray(float(i)))
+        rewards[i % 2] += i
+    grown = moved(small, large)
+    for i in range(70):
+        arm = (0, 2, 15)[i % 3]
+        grown = append(grown, jnp.asarray(arm), jnp.asarray(float(i)))
+        rewards[arm] += i
+    assert not bool(jnp.any(grown.overflowed))
+    for arm, count in {0: 34, 1: 10, 2: 23, 15: 23}.items():
+        np.testing.assert_allclose(total(grown, arm), [rewards[arm], count])
+    without = grown.without(0)
+    for arm, count in {0: 0, 1: 10, 2: 23, 15: 23}.items():
+        np.testing.assert_allclose(total(without, arm), [rewards[arm] if count else 0.0, count])
+    assert int(without.used) == int(grown.used) - 9  # 34 rows, four to a page
 
 
 def test_a_full_history_is_refused_where_that_was_asked_for():

@@ -33,10 +33,10 @@ def without_arm(state: State, slot: int, fresh: State) -> State:
 
 
 def grows(small: Policy, large: Policy) -> bool:
-    """Whether the state of a policy has to be larger where more observations are to fit."""
+    """Whether the state of a policy is another one where more observations are to fit: its capacity is part of it."""
     key = jax.random.key(0)
-    shapes = [[leaf.shape for leaf in jax.tree.leaves(jax.eval_shape(p.init, key))] for p in (small, large)]
-    return shapes[0] != shapes[1]
+    structures = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in (small, large)]
+    return structures[0] != structures[1]
 
 
 def _is_paged(node: Any) -> bool:
