@@ -69,5 +69,21 @@ def faults(
     raise typer.Exit(1 if silent else 0)
 
 
+@app.command()
+def sbc(simulations: Annotated[int, typer.Option(help="How many, for each posterior.")] = 1000) -> None:
+    """Simulation-based calibration of the exact, the variational and the Laplace posteriors."""
+    from trust import sbc
+
+    columns = ("model", "posterior", "simulations", "p of uniform ranks", "bias, sd", "width, sd", "rejected")
+    table = Table(*columns, box=SIMPLE_HEAD)
+    for model in ("linear", "logistic"):
+        for algorithm in sbc.CONVERGED:
+            if model == "linear" or algorithm != "lin_ts":
+                found = sbc.run(algorithm, model, simulations)
+                figures = (f"{found.p_value:.3f}", f"{found.bias:+.3f}", f"{found.width:.3f}", str(found.rejected))
+                table.add_row(model, algorithm, f"{simulations:,}", *figures)
+    out.print(table)
+
+
 if __name__ == "__main__":
     app()

@@ -50,8 +50,8 @@ def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
     names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")
     return Table(
         f"{algorithm} against NUTS, {count:,} observations, worst parameters first",
-        ("algorithm", "parameter", *names),
-        [(algorithm, str(row["parameter"]), *(f"{row[name]:.3g}" for name in names)) for row in rows],
+        ("", "", "NUTS", "sd", "here", "sd", "apart, sd", "sd ratio"),
+        [("parameter", str(row["parameter"]), *(f"{row[name]:.3g}" for name in names)) for row in rows],
     )
 
 
