@@ -1,8 +1,9 @@
 """A step of VITS-II on a network 20 -> 20 -> 20 -> 1, 861 parameters, Gauss-Newton, 500 rounds in."""
 
-import resource
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -14,16 +15,16 @@ from benchmarks.timing import Measurement, best_seconds
 from vits.policies import Thompson
 from vits.types import Observation, State
 
-DIM, ROUNDS, HORIZON, STEPS = 20, 500, 1000, 10
+DIM, HORIZON, STEPS = 20, 1000, 10
 SETTLING = 20
 """Rounds that bring a posterior which was handed its data at once to where it would have been."""
 
 
-def rows() -> list[Measurement]:
+def rows(*, width: int = 20, rounds: int = 500, repeats: int = 10) -> list[Measurement]:
     """A step by parts, against the three products that the paper's recursion takes; and the memory of one seed."""
-    policy = _policy(STEPS)
+    policy = _policy(STEPS, width)
     potential = policy.posterior.potential
-    state = _settled(policy)
+    state = _settled(policy, rounds)
     mean, B, D, data = state
     points = jnp.stack([mean + B[0], mean - B[0]])
 
@@ -34,20 +35,21 @@ def rows() -> list[Measurement]:
     hessian = eqx.filter_jit(lambda data, points: potential.mean_hessian(data, points))
     gradient = eqx.filter_jit(lambda data, points: jax.vmap(potential.grad, (None, 0))(data, points))
     A = hessian(data, points)
-    few, many = (_round(_policy(steps), state) for steps in (1, STEPS + 1))
-    seconds = {
-        "products": best_seconds(lambda: jax.block_until_ready(products(A, B, D)), repeats=10),
-        "gradients": best_seconds(lambda: jax.block_until_ready(gradient(data, points)), repeats=10),
-        "Gauss-Newton": best_seconds(lambda: jax.block_until_ready(hessian(data, points)), repeats=10),
-        "one step": best_seconds(few, repeats=5),
-        "more steps": best_seconds(many, repeats=5),
+    one_step, more_steps = (_round(_policy(steps, width), state, rounds) for steps in (1, STEPS + 1))
+    works = {
+        "products": lambda: jax.block_until_ready(products(A, B, D)),
+        "gradients": lambda: jax.block_until_ready(gradient(data, points)),
+        "Gauss-Newton": lambda: jax.block_until_ready(hessian(data, points)),
+        "one step": one_step,
+        "more steps": more_steps,
     }
+    seconds = best_seconds(works, repeats=repeats)
     step = (seconds["more steps"] - seconds["one step"]) / STEPS
     parts = ", ".join(f"{part} {1e3 * seconds[part]:.1f}" for part in ("gradients", "Gauss-Newton"))
-    flops = 2.0 * mean.size**2 * (3 * mean.size + ROUNDS)
+    flops = 2.0 * mean.size**2 * (3 * mean.size + rounds)
     return [
         Measurement(
-            what=f"vits_ii step, {mean.size} parameters, t={ROUNDS} ({parts} ms)",
+            what=f"vits_ii step, {mean.size} parameters, t={rounds} ({parts} ms)",
             ours=f"{1e3 * step:.1f} ms, {flops / step / 1e9:.0f} Gflop/s",
             reference=f"three products {1e3 * seconds['products']:.1f} ms",
             ratio=f"{step / seconds['products']:.2f}x",
@@ -55,7 +57,7 @@ def rows() -> list[Measurement]:
         ),
         Measurement(
             what=f"memory of one seed, {mean.size} parameters, T={HORIZON}",
-            ours=f"{_peak_memory():.2f} GiB",
+            ours=f"{_peak_memory(width):.2f} GiB",
             reference="",
             ratio="",
             goal="< 1 GiB",
@@ -63,9 +65,9 @@ def rows() -> list[Measurement]:
     ]
 
 
-def _policy(num_steps: int) -> Thompson:
+def _policy(num_steps: int, width: int) -> Thompson:
     return vits.algorithms.vits_ii(
-        vits.models.mlp(DIM, hidden=(20, 20)),
+        vits.models.mlp(DIM, hidden=(width, width)),
         curvature="gauss_newton",
         inverse_temperature=10.0,
         prior_precision=20.0,
@@ -74,9 +76,9 @@ def _policy(num_steps: int) -> Thompson:
     )
 
 
-def _round(policy: Thompson, state: State) -> Any:
+def _round(policy: Thompson, state: State, t: int) -> Any:
     update = eqx.filter_jit(policy.update)
-    return lambda: jax.block_until_ready(update(jax.random.key(0), state, _observation(ROUNDS))[0].mean)
+    return lambda: jax.block_until_ready(update(jax.random.key(0), state, _observation(t))[0].mean)
 
 
 def _observation(t: int) -> Observation:
@@ -84,9 +86,9 @@ def _observation(t: int) -> Observation:
     return Observation(features, features[0] ** 2)
 
 
-def _settled(policy: Thompson) -> State:
-    """The posterior after `ROUNDS` observations, all but the last of which it gets at once."""
-    observations = [_observation(t) for t in range(ROUNDS)]
+def _settled(policy: Thompson, rounds: int) -> State:
+    """The posterior after `rounds` observations, all but the last of which it gets at once."""
+    observations = [_observation(t) for t in range(rounds)]
     state = policy.init(jax.random.key(0))
     observe = eqx.filter_jit(policy.posterior.potential.observe)
     data = state.data
@@ -99,13 +101,13 @@ def _settled(policy: Thompson) -> State:
     return state
 
 
-def _peak_memory() -> float:
+def _peak_memory(width: int) -> float:
     """In GiB, of a process of its own that plays a few rounds with room for all of them."""
-    done = subprocess.run([sys.executable, "-m", "benchmarks.network"], capture_output=True, text=True, check=True)
-    return float(done.stdout) / 2**20
+    command = [sys.executable, "-m", "benchmarks.network", str(width)]
+    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 2**20
 
 
 if __name__ == "__main__":
-    world = vits.environments.quadratic(zeta=0.1)
-    vits.simulate(0, world, _policy(STEPS), 5, seeds=1)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    vits.simulate(0, vits.environments.quadratic(zeta=0.1), _policy(STEPS, int(sys.argv[1])), 5, seeds=1)
+    # Not getrusage, whose maximum a process takes over from the one that started it.
+    print(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0])

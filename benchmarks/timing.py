@@ -1,8 +1,13 @@
-"""The clock, and the shape of a row."""
+"""The clocks, the limit of the machine, and the shape of a row."""
 
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+Work = Callable[[], object]
 
 
 class Measurement(NamedTuple):
@@ -15,12 +20,48 @@ class Measurement(NamedTuple):
     goal: str
 
 
-def best_seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """The fastest of a few runs, after one that warms everything up."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        started = time.perf_counter()
+def best_seconds(works: Mapping[str, Work], repeats: int = 3) -> dict[str, float]:
+    """The fastest run of each work, after one that warms it up.
+
+    The works take turns, so that whatever else the machine does meanwhile slows them all.
+    """
+    for work in works.values():
         work()
-        seconds.append(time.perf_counter() - started)
-    return min(seconds)
+    best = dict.fromkeys(works, np.inf)
+    for _ in range(repeats):
+        for name, work in works.items():
+            started = time.perf_counter()
+            work()
+            best[name] = min(best[name], time.perf_counter() - started)
+    return best
+
+
+PEAK = "peak"
+
+
+def peak_work(size: int = 2048) -> Work:
+    """A product of two large matrices: the most that this machine can do in single precision."""
+    matrix = jax.random.normal(jax.random.key(0), (size, size))
+    product = jax.jit(lambda x: x @ x)
+    return lambda: jax.block_until_ready(product(matrix))
+
+
+def peak_flops(seconds: float, size: int = 2048) -> float:
+    """Floating-point operations a second of `peak_work`."""
+    return 2.0 * size**3 / seconds
+
+
+def exponent(sizes: list[int], seconds: list[float]) -> float:
+    """b in seconds ~ sizes^b, by least squares on the logarithms."""
+    return float(np.polyfit(np.log(sizes), np.log(seconds), 1)[0])
+
+
+class Compilations:
+    """How many programs XLA was asked for; the first use starts the count."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        jax.monitoring.register_event_duration_secs_listener(self._heard)
+
+    def _heard(self, event: str, seconds: float, **rest: Any) -> None:
+        self.count += "backend_compile" in event
