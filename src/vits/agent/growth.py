@@ -35,8 +35,8 @@ def without_arm(state: State, slot: int, fresh: State) -> State:
 def grows(small: Policy, large: Policy) -> bool:
     """Whether the state of a policy is another one where more observations are to fit: its capacity is part of it."""
     key = jax.random.key(0)
-    structures = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in (small, large)]
-    return structures[0] != structures[1]
+    structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in (small, large)]
+    return bool(structures[0] != structures[1])
 
 
 def _is_paged(node: Any) -> bool:
