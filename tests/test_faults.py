@@ -12,8 +12,8 @@ from vits.types import report
 FAST = ("lin_ts",)
 SAMPLE = (
     "nothing", "reward nan", "reward 1e38", "feature -inf", "feature 1e38", "feature subnormal", "zero vector",
-    "an arm of nan", "condition 1e12", "one feature for all", "complex numbers", "lambda 1e-12", "eta 1e4", "step x 100",
-    "constant step x 100",
+    "an arm of nan", "condition 1e12", "one feature for all", "complex numbers", "lambda 1e-12", "eta 1e4",
+    "step x 100", "constant step x 100",
 )  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_no_fault_of_a_sample_is_silent(name):
     results = list(faults.run(select([name], SAMPLE, modes=("jit",))))
     assert not silent(results)
     ways = {result.case.fault.name: result.outcome for result in results}
-    assert ways["nothing"] == "right"
+    assert ways["nothing"] in ("right", "recovered")  # of long first steps, an inverse is recomputed
     assert ways["reward nan"] == ways["feature 1e38"] == ways["an arm of nan"] == "recovered"
     assert ways["one feature for all"] == ways["complex numbers"] == "refused"
 

@@ -68,18 +68,18 @@ class Check(NamedTuple):
             f"The chains of NUTS agree to {self.agreement:.2f} standard deviations."
         )
 
-    def figures(self, most: int = 10) -> list[dict[str, float]]:
+    def figures(self, most: int = 10) -> list[dict[str, Any]]:
         """Both posteriors in figures, for the worst parameters."""
         means, deviations = self.draws.mean(axis=0), self.draws.std(axis=0)
         return [
             {
                 "parameter": i,
-                "NUTS mean": means[i],
-                "NUTS sd": deviations[i],
-                "mean": self.mean[i],
-                "sd": self.deviation[i],
-                "distance, sd": self.distance[i],
-                "sd ratio": self.ratio[i],
+                "NUTS mean": float(means[i]),
+                "NUTS sd": float(deviations[i]),
+                "mean": float(self.mean[i]),
+                "sd": float(self.deviation[i]),
+                "distance, sd": float(self.distance[i]),
+                "sd ratio": float(self.ratio[i]),
             }
             for i in self.worst[:most]
         ]
