@@ -30,13 +30,19 @@ class Inverse(NamedTuple):
 
 
 def refreshed_inverse(
-    matrix: Float[Array, "d d"], guess: Float[Array, "d d"], *, tolerance: float, max_iterations: int = 60
+    matrix: Float[Array, "d d"],
+    guess: Float[Array, "d d"],
+    *,
+    tolerance: float,
+    worthwhile: Bool[Array, ""] | bool = True,
+    max_iterations: int = 40,
 ) -> Inverse:
     """D close to B^-T: the guess itself while `|D' B - I|_F <= tolerance`, else repaired.
 
     The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error, from the guess if it is
     good enough to converge and from B / (|B|_1 |B|_inf), which always converges, if not. As a loop it costs
-    nothing under vmap in rounds where no member of the batch needs it.
+    nothing under vmap in rounds where no member of the batch needs it; so that one member that is lost does not keep
+    the others waiting, a matrix that is not finite, or whose inverse is not `worthwhile`, is left as it is.
     """
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
@@ -55,8 +61,9 @@ def refreshed_inverse(
 
     def unfinished(carry: tuple[Array, Float[Array, "d d"], Scalar]) -> Bool[Array, ""]:
         iteration, _, error = carry
-        return ~(error <= tolerance) & (iteration < max_iterations)
+        return ~(error <= tolerance) & (iteration < max_iterations) & worthwhile
 
+    worthwhile = worthwhile & jnp.isfinite(jnp.linalg.norm(matrix))
     start_error = jnp.where(needed, jnp.inf, first_error)
     _, inverse, error = jax.lax.while_loop(unfinished, repair, (jnp.asarray(0), start, start_error))
     return Inverse(inverse, error, needed)

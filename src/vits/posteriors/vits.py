@@ -244,16 +244,15 @@ class VITS(GaussianPosterior):
         new = jax.lax.fori_loop(1, plan.num_steps, step, after)
         first, others = _distance(start, after), _distance(after, new) / jnp.maximum(num_steps - 1.0, 1.0)
         D = self.inverse.finish(new.sqrt_cov, new.sqrt_precision)
-        inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE)
+        burst = exploded(first, others, jnp.linalg.norm(state.sqrt_cov))
+        inverse = linalg.refreshed_inverse(new.sqrt_cov, D, tolerance=INVERSE_TOLERANCE, worthwhile=~burst)
         new = new._replace(sqrt_precision=inverse.inverse_transpose)
         return guarded(
             observation,
             state,
             new,
             parameters=new[:3],
-            exploded=~(inverse.error <= INVERSE_TOLERANCE)
-            | exploded(first, others, jnp.linalg.norm(state.sqrt_cov))
-            | is_unresolved(new.mean, new.sqrt_cov),
+            exploded=burst | ~(inverse.error <= INVERSE_TOLERANCE) | is_unresolved(new.mean, new.sqrt_cov),
             step=h,
             step_capped=plan.capped | out_of_reach | self._is_blurred(new),
             stiffness=jnp.maximum(h * largest, h_B * inflated),
