@@ -39,8 +39,16 @@ faults: .venv/dev
 soak: .venv/dev
 	$(BIN)/python -m trust soak
 
-bench: .venv/dev
+.venv-peers/done: benchmarks/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	@touch $@
+
+bench: .venv/dev .venv-peers/done
 	$(BIN)/python -m benchmarks
 
+bench-figure: .venv/core
+	$(BIN)/python -m benchmarks figure
+
 clean:
-	rm -rf .venv results
+	rm -rf .venv .venv-peers results

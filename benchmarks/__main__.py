@@ -6,7 +6,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-NAMES = ("simulation", "growth", "network")
+NAMES = ("simulation", "peers", "growth", "cold", "network")
 
 if __name__ == "__main__":
     table = Table("what", "ours", "reference", "ratio", "goal", show_lines=True)

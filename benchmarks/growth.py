@@ -35,7 +35,7 @@ def rows(
         "minibatch": (vits.make("vits_ii", logistic, minibatch=WINDOW), ""),
         "glm": (vits.make("vits_ii", logistic), "<= 1"),
     }
-    found = [_in_rounds(name, policy, rounds, goal) for name, (policy, goal) in forms.items()]
+    found = [in_rounds(name, policy, rounds, goal) for name, (policy, goal) in forms.items()]
     found.append(_row("d", dims, [_simulation(dim=dim) for dim in dims], ""))
     found.append(_row("arms", arms, [_simulation(arms=number, horizon=20) for number in arms], ""))
     found.append(_row("seeds", seeds, [_simulation(seeds=number) for number in seeds], "<= 1"))
@@ -47,7 +47,7 @@ def _row(variable: str, sizes: tuple[int, ...], seconds: list[float], goal: str)
     return Measurement(f"vits_ii, time of a round against {variable}", times, "", _fitted(sizes, seconds), goal)
 
 
-def _in_rounds(name: str, policy: Policy, rounds: tuple[int, ...], goal: str) -> Measurement:
+def in_rounds(name: str, policy: Policy, rounds: tuple[int, ...], goal: str) -> Measurement:
     """One update of one program, with more and more data in the buffer."""
     policy = with_capacity(policy, max(rounds))
     update = jax.jit(lambda key, state, observation: policy.update(key, state, observation)[0])

@@ -32,14 +32,15 @@ def products(algorithm: str, dim: int, arms: int) -> float:
 
 def rows(*, seeds: int = 50, horizon: int = 1000, numpy_seeds: int = 1, large_dim: int = 200) -> list[Measurement]:
     """Rounds a second of each algorithm at d = 20, and of VITS-II at a large d."""
-    small = _throughput(list(SETTINGS), dim=20, arms=50, seeds=seeds, horizon=horizon, numpy_seeds=numpy_seeds)
+    small = throughput(list(SETTINGS), dim=20, arms=50, seeds=seeds, horizon=horizon, numpy_seeds=numpy_seeds)
     few = max(2, horizon // 20)
-    return small + _throughput(["vits_ii"], dim=large_dim, arms=50, seeds=min(seeds, 8), horizon=few, numpy_seeds=0)
+    return small + throughput(["vits_ii"], dim=large_dim, arms=50, seeds=min(seeds, 8), horizon=few, numpy_seeds=0)
 
 
-def _throughput(
+def throughput(
     algorithms: list[str], *, dim: int, arms: int, seeds: int, horizon: int, numpy_seeds: int
 ) -> list[Measurement]:
+    """Two rows for VITS-II where NumPy plays too, one for every other algorithm."""
     world = vits.environments.linear(zeta=ZETA, dim=dim, num_arms=arms)
 
     def ours(name: str) -> Any:

@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -59,3 +60,38 @@ def test_bad_usage_ends_with_one_line_and_exit_code_2(arguments, message, tmp_pa
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def cache_folder(**environment):
+    """Where the command line lets JAX keep compiled programs."""
+    code = (
+        "import os; from vits import cli; cli._keep_compiled_programs(); "
+        "print(os.environ.get('JAX_COMPILATION_CACHE_DIR'))"
+    )
+    ours = {"JAX_COMPILATION_CACHE_DIR", "VITS_NO_COMPILATION_CACHE"}
+    base = {name: value for name, value in os.environ.items() if name not in ours}
+    # -S: no start-up file of the environment may set the variable.
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=True, env=base | path | environment
+    ).stdout.strip()
+
+
+def test_compiled_programs_are_kept_in_the_users_cache_folder(tmp_path):
+    folder = tmp_path / "cache"
+    assert cache_folder(XDG_CACHE_HOME=str(folder)) == str(folder / "vits" / "xla")
+    assert list((folder / "vits" / "xla").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [({"VITS_NO_COMPILATION_CACHE": "1"}, "None"), ({"JAX_COMPILATION_CACHE_DIR": "elsewhere"}, "elsewhere")],
+)
+def test_the_user_says_whether_and_where_compiled_programs_are_kept(tmp_path, environment, expected):
+    assert cache_folder(XDG_CACHE_HOME=str(tmp_path / "cache"), **environment) == expected
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path):
+    (tmp_path / "vits").write_text("a file where the folder should be")
+    assert cache_folder(XDG_CACHE_HOME=str(tmp_path)) == "None"

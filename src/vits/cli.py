@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from rich.text import Text
 from typer.exceptions import TyperException
 
 from vits import registry, tables
+from vits.data import folders
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -298,10 +300,25 @@ def _print_content(content: tables.Table) -> None:
     out.print(table)
 
 
+def _keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs in the user's cache folder, unless told not to or to keep them elsewhere."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("VITS_NO_COMPILATION_CACHE"):
+        return
+    folder = folders.cache() / "xla"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:  # nowhere to write: compile anew
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+
+
 def main() -> None:
     """Run a command; bad input ends with one sentence and exit code 2."""
     # Seeds are shared out among the cores; a small factorisation on all of them as well is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    _keep_compiled_programs()
     try:
         sys.exit(app(standalone_mode=False))
     except (ValueError, TyperException) as error:

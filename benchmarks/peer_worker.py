@@ -1,0 +1,91 @@
+"""The peers' side of the comparison, run by their own Python: one JSON question a line, one JSON answer a line.
+
+The file given as argument holds rounds that our environments drew: the peers play the very same ones, and are not
+charged for drawing them.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+from bayesianbandits import BayesianGLM, NormalRegressor
+from mabwiser.mab import MAB, LearningPolicy
+
+WARM_UP = 100
+"""Rounds before calls are timed."""
+
+
+class BayesianBandits:
+    """One regression that all arms share: a joint draw of their rewards, and an exact or a Laplace update."""
+
+    def __init__(self, model, seed, dim):
+        if model == "linear":
+            self.regression = NormalRegressor(alpha=1.0, beta=1.0, random_state=seed)
+        else:
+            self.regression = BayesianGLM(alpha=1.0, link="logit", random_state=seed)
+
+    def decide(self, arms):
+        return int(np.argmax(self.regression.sample(arms)[0]))
+
+    def learn(self, features, reward):
+        self.regression.partial_fit(features[None], np.array([reward]))
+
+
+class Mabwiser:
+    """LinTS with a single arm whose contexts are our arms: it draws parameters anew for each of them."""
+
+    def __init__(self, model, seed, dim):
+        self.bandit = MAB(["reward"], LearningPolicy.LinTS(alpha=1.0, l2_lambda=1.0), seed=seed)
+        self.bandit.fit(["reward"], [0.0], np.zeros((1, dim)))
+
+    def decide(self, arms):
+        return int(np.argmax([score["reward"] for score in self.bandit.predict_expectations(arms)]))
+
+    def learn(self, features, reward):
+        self.bandit.partial_fit(["reward"], [float(reward)], features[None])
+
+
+PEERS = {"bayesianbandits": BayesianBandits, "mabwiser": Mabwiser}
+
+
+def simulate(make, rounds, seed):
+    """Seconds and cumulative regret of one seed."""
+    arms, means, rewards = (rounds[name][seed] for name in ("arms", "means", "rewards"))
+    regret, started = 0.0, time.perf_counter()
+    player = make(seed)
+    for t in range(len(arms)):
+        arm = player.decide(arms[t])
+        player.learn(arms[t, arm], rewards[t, arm])
+        regret += float(np.max(means[t]) - means[t, arm])
+    return {"seconds": time.perf_counter() - started, "regret": regret}
+
+
+def calls(make, rounds, seed):
+    """Medians of deciding and learning, in microseconds."""
+    arms, rewards = rounds["arms"][seed], rounds["rewards"][seed]
+    player, decide, learn = make(seed), [], []
+    for t in range(len(arms)):
+        started = time.perf_counter()
+        arm = player.decide(arms[t])
+        decided = time.perf_counter()
+        player.learn(arms[t, arm], rewards[t, arm])
+        decide.append(decided - started)
+        learn.append(time.perf_counter() - decided)
+    skip = min(WARM_UP, len(arms) // 2)
+    return {"decide": 1e6 * float(np.median(decide[skip:])), "learn": 1e6 * float(np.median(learn[skip:]))}
+
+
+TASKS = {"simulate": simulate, "calls": calls}
+
+if __name__ == "__main__":
+    rounds = {name: array.astype(float) for name, array in np.load(sys.argv[1]).items()}
+    for line in sys.stdin:
+        question = json.loads(line)
+        model, peer = question["model"], PEERS[question["peer"]]
+        own = {name.removeprefix(f"{model}_"): array for name, array in rounds.items() if name.startswith(model)}
+
+        def make(seed, peer=peer, model=model, own=own):
+            return peer(model, seed, own["arms"].shape[-1])
+
+        print(json.dumps(TASKS[question["task"]](make, own, question["seed"])), flush=True)

@@ -1,0 +1,144 @@
+"""Whole simulations and single calls, against the libraries that one would pick instead.
+
+Both play the same rounds of the same seeds on the same machine, in turns.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import vits
+from benchmarks import agent
+from benchmarks.timing import Measurement
+from vits import simulation
+from vits.environments import Environment
+
+PYTHON = Path(os.environ.get("VITS_PEERS", Path(__file__).parents[1] / ".venv-peers")) / "bin" / "python"
+DIM, ARMS, REPEATS = 20, 50, 2
+MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "linear": (("lin_ts", "vits_ii", "vits_ng"), ("bayesianbandits", "mabwiser")),
+    "logistic": (("vits_ii", "vits_ng", "laplace_ts"), ("bayesianbandits",)),
+}
+"""Our algorithms and the peers, by model."""
+
+
+def rows(*, seeds: int = 50, horizon: int = 1000, peer_seeds: int = 2) -> list[Measurement]:
+    """Rounds a second with many seeds, then medians of `decide` and `learn`."""
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "rounds.npz"
+        np.savez(file, **rounds(range(peer_seeds), horizon))
+        with worker(file) as ask:
+            for model in MODELS:
+                found += _simulations(ask, model, seeds, horizon, peer_seeds)
+            for model in MODELS:
+                found += _calls(ask, model)
+    return found
+
+
+def world(model: str) -> Environment:
+    """The bandit in which a model is at home."""
+    make = {"linear": vits.environments.linear, "logistic": vits.environments.fixed_logistic}
+    return make[model](dim=DIM, num_arms=ARMS)
+
+
+def rounds(seeds: Any, horizon: int) -> dict[str, np.ndarray]:
+    """Arms, means and rewards of all rounds that `simulate(0, ...)` plays with these seeds."""
+    found = {}
+    for model in MODELS:
+        environment = world(model)
+        keys = simulation._player_keys(0, np.array(seeds))
+        players = simulation._start(environment, vits.policies.Uniform(), keys, False)
+
+        def draw(player: Any, t: Any, environment: Environment = environment) -> Any:
+            return environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
+
+        drawn = jax.jit(jax.vmap(jax.vmap(draw, (None, 0)), (0, None)))(players, jnp.arange(horizon))
+        found |= {f"{model}_{name}": np.asarray(array) for name, array in drawn._asdict().items()}
+    return found
+
+
+@contextmanager
+def worker(file: Path) -> Iterator[Any]:
+    """A process of the peers' Python; ask it with a question."""
+    if not PYTHON.exists():
+        raise FileNotFoundError(f"the peers' environment must be at {PYTHON.parents[1]}; `make bench` makes it")
+    command = [str(PYTHON), "-W", "ignore", str(Path(__file__).with_name("peer_worker.py")), str(file)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(**question: Any) -> dict[str, float]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        print(json.dumps(question), file=process.stdin, flush=True)
+        return json.loads(process.stdout.readline())
+
+    with process:
+        yield ask
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+def _simulations(ask: Any, model: str, seeds: int, horizon: int, peer_seeds: int) -> list[Measurement]:
+    names, peers = MODELS[model]
+    policies = {name: vits.make(name, getattr(vits.models, model)(DIM)) for name in names}
+    ours, theirs, regret = {}, {}, {}
+    for _ in range(REPEATS):
+        for name, policy in policies.items():
+            trace = vits.simulate(0, world(model), policy, horizon, seeds=seeds)
+            ours[name] = max(ours.get(name, 0.0), seeds * horizon / trace.seconds)
+            regret[name] = trace.cumulative_regret[:peer_seeds, -1].mean()
+        for peer in peers:
+            answers = [ask(task="simulate", peer=peer, model=model, seed=seed) for seed in range(peer_seeds)]
+            speed = horizon / min(answer["seconds"] for answer in answers)
+            theirs[peer] = max(theirs.get(peer, 0.0), speed)
+            regret[peer] = np.mean([answer["regret"] for answer in answers])
+    fastest = max(theirs, key=lambda peer: theirs[peer])
+    reference = ", ".join(f"{peer} {speed:,.0f} (regret {regret[peer]:.0f})" for peer, speed in theirs.items())
+    return [
+        Measurement(
+            what=f"{model} {name}, {seeds} seeds x {horizon} rounds",
+            ours=f"{ours[name]:,.0f} rounds/s (regret {regret[name]:.0f})",
+            reference=f"{reference} rounds/s",
+            ratio=f"{ours[name] / theirs[fastest]:.1f}x {fastest}",
+            goal=">= 10x",
+        )
+        for name in names
+    ]
+
+
+def _calls(ask: Any, model: str) -> list[Measurement]:
+    names, peers = MODELS[model]
+    ours: dict[str, dict[str, float]] = {}
+    theirs: dict[str, dict[str, float]] = {}
+    for _ in range(REPEATS):
+        for name in names:
+            decide, learn = agent.median_microseconds(name, getattr(vits.models, model)(DIM))
+            _keep_faster(ours, name, {"decide": decide, "learn": learn})
+        for peer in peers:
+            _keep_faster(theirs, peer, ask(task="calls", peer=peer, model=model, seed=0))
+    found = []
+    for name in names:
+        for call in ("decide", "learn"):
+            fastest = min(theirs, key=lambda peer: theirs[peer][call])
+            ratio = ours[name][call] / theirs[fastest][call]
+            goal = "<= 2x" if (call, name) == ("learn", "vits_ii") else "<= 1x"
+            reference = ", ".join(f"{peer} {times[call]:.0f} us" for peer, times in theirs.items())
+            found.append(
+                Measurement(
+                    f"{model} {name}, {call}", f"{ours[name][call]:.0f} us", reference, f"{ratio:.2f}x {fastest}", goal
+                )
+            )
+    return found
+
+
+def _keep_faster(times: dict[str, dict[str, float]], name: str, new: dict[str, float]) -> None:
+    old = times.get(name, new)
+    times[name] = {call: min(old[call], new[call]) for call in new}

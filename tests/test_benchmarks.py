@@ -1,0 +1,94 @@
+import re
+
+import numpy as np
+import pytest
+from benchmarks import cold, growth, network, peers, plain_numpy, simulation, timing
+
+import vits
+
+
+def numbers(measurements):
+    """All numbers that a table shows, without those of its first and last columns."""
+    text = " ".join(part for row in measurements for part in (row.ours, row.reference, row.ratio))
+    assert not re.search(r"\b(nan|inf)\b", text)
+    return [float(number.replace(",", "")) for number in re.findall(r"-?\d[\d,]*\.?\d*", text)]
+
+
+def test_throughput_against_numpy_and_the_peak():
+    sizes = {"dim": 3, "arms": 4, "seeds": 2, "horizon": 4, "numpy_seeds": 1}
+    against_numpy, against_peak = simulation.throughput(["vits_ii"], **sizes)
+    assert len(numbers([against_numpy])) == 3
+    assert len(numbers([against_peak])) == 4
+
+
+@pytest.mark.heavy
+def test_throughput_of_every_algorithm():
+    rows = simulation.rows(seeds=2, horizon=4, numpy_seeds=1, large_dim=21)
+    assert {row.what.split(",")[0] for row in rows} == set(simulation.SETTINGS)
+    assert len(numbers(rows)) >= 3 * len(rows)
+
+
+def test_products_of_a_round_are_counted_by_hand():
+    # Ten steps with three products of 2 x 2 matrices and three of matrix and vector; a draw, an observation; 3 arms.
+    assert simulation.products("vits_ii", 2, 3) == 10 * (3 * 16 + 3 * 8) + 2 * 8 + 3 * 4
+    # Potter's form: five products of a matrix and a vector, or of two vectors.
+    assert simulation.products("lin_ts", 2, 3) == 5 * 8 + 2 * 8 + 3 * 4
+
+
+def test_one_program_serves_every_amount_of_data():
+    row = growth.in_rounds("glm", vits.make("vits_ii", vits.models.logistic(20), num_steps=1), (3, 200), "")
+    assert row.reference == "1 compilation"
+    assert len(numbers([row])) == 6
+
+
+@pytest.mark.heavy
+def test_growth_with_data_features_arms_and_seeds():
+    rows = growth.rows(rounds=(3, 200), dims=(2, 3), arms=(2, 3), seeds=(1, 2))
+    assert len(rows) == 7
+    assert all(row.reference == "1 compilation" for row in rows[:4])
+    numbers(rows)
+
+
+def test_exponents_are_those_of_powers():
+    sizes = [1, 10, 100]
+    for power in (0.0, 1.0, 3.0):
+        assert timing.exponent(sizes, [2.0 * size**power for size in sizes]) == pytest.approx(power, abs=1e-12)
+
+
+@pytest.mark.heavy
+def test_a_step_of_a_network_and_its_memory():
+    step, memory = network.rows(width=2, rounds=25, repeats=1)
+    assert step.what.startswith("vits_ii step, 51 parameters")
+    assert 0.0 < numbers([memory])[0] < 4.0
+
+
+@pytest.mark.heavy
+def test_cold_start():
+    assert len(numbers(cold.rows(repeats=1))) >= 6
+
+
+def test_the_peers_play_the_rounds_that_simulate_plays():
+    horizon, seed = 6, 1
+    played = peers.rounds([seed], horizon)
+    trace = vits.simulate(0, peers.world("linear"), vits.make("uniform", vits.models.linear(20)), horizon, seeds=[seed])
+    means, rewards = played["linear_means"][0], played["linear_rewards"][0]
+    rows = np.arange(horizon)
+    np.testing.assert_allclose(rewards[rows, trace.action[0]], trace.reward[0], rtol=1e-5)
+    np.testing.assert_allclose(means.max(axis=1) - means[rows, trace.action[0]], trace.regret[0], atol=1e-5)
+    assert set(np.unique(played["logistic_rewards"])) <= {0.0, 1.0}
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not peers.PYTHON.exists(), reason="the peers' environment is made by `make bench`")
+def test_peers():
+    rows = peers.rows(seeds=2, horizon=20, peer_seeds=1)
+    assert len(rows) == 6 + 12
+    numbers(rows)
+
+
+def test_plain_numpy_learns():
+    settings = {"dim": 3, "num_arms": 5, "zeta": 1.0, "inverse_temperature": 1.0, "prior_precision": 1.0}
+    steps = {"step_size": 0.9, "num_steps": 10}
+    regrets = [[plain_numpy.vits_ii(i, horizon=t, **settings, **steps) for i in range(5)] for t in (100, 200)]
+    first, both = np.mean(regrets, axis=1)
+    assert both - first < 0.5 * first
