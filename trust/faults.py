@@ -31,6 +31,9 @@ MODES = ("plain", "jit", "vmap")
 JAX_REFUSES = ("Error interpreting argument", "is not a valid JAX array type")
 """How JAX itself turns away, at the door of a program, what is no array of numbers."""
 
+FORGET = 100
+"""Cases after which compiled programs are dropped: a process can map only so many."""
+
 CAPACITY = 64
 BATCH = 3
 """Members of a batch; the fault is in the middle one."""
@@ -72,7 +75,9 @@ def cases(algorithms: Iterable[str] = ALGORITHMS, faults: Iterable[Fault] = FAUL
 
 def run(selected: Iterable[Case], build: Callable[..., Any] = vits.make) -> Iterator[Result]:
     """The outcome of every case; `build` makes the policies."""
-    for case in selected:
+    for number, case in enumerate(selected):
+        if number % FORGET == FORGET - 1:
+            jax.clear_caches()
         with jax.enable_x64(case.is_double):
             yield Result(case, *_outcome(case, build))
 
