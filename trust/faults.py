@@ -218,7 +218,8 @@ def _poisoned(fault: Fault, rows: Observation) -> Observation:
     if fault.observation is None:
         return row
     features, reward = fault.observation(np.asarray(row.features, np.float64), np.asarray(row.reward, np.float64))
-    as_given = [x.astype(row.reward.dtype) if x.dtype == np.float64 else x for x in (features, np.asarray(reward))]
+    with np.errstate(over="ignore"):
+        as_given = [x.astype(row.reward.dtype) if x.dtype == np.float64 else x for x in (features, np.asarray(reward))]
     arms = row.arms if features.shape != row.features.shape else row.arms.at[row.action].set(jnp.asarray(row.features))
     return row._replace(features=as_given[0], reward=as_given[1], arms=arms)
 

@@ -78,7 +78,10 @@ def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n pa
 def guarded(
     observation: Observation, old: State, new: State, *, parameters: PyTree[Any], **diagnostics: Any
 ) -> tuple[State, Info]:
-    """The new state if the observation and the new `parameters` are finite and the data fit, else the old one."""
-    is_finite = all_finite((observation.features, observation.reward, parameters))
+    """The new state if the observation and the new `parameters` are finite and the data fit, else the old one.
+
+    Features whose squares overflow are not finite enough: a saturated likelihood would take them in without a trace.
+    """
+    is_finite = all_finite((observation.features @ observation.features, observation.reward, parameters))
     rejected = ~is_finite | overflowed(new) | diagnostics.pop("exploded", False)
     return choose(~rejected, new, old), report(is_finite=is_finite, rejected=rejected, **diagnostics)
