@@ -111,7 +111,8 @@ def test_differences_are_paired_with_the_reference():
     }
     (found,) = numbers.comparisons(results.Results(None, {}, cells), "a")
     assert found[:2] == ("e", "b")
-    # Differences 2, 1, 2: mean 5/3, standard error sqrt(1/3) / sqrt(3) = 1/3; Student's t with two degrees of freedom reaches 4.302653.
+    # Differences 2, 1, 2: mean 5/3, standard error sqrt(1/3) / sqrt(3) = 1/3.
+    # Student's t with two degrees of freedom reaches 4.302653.
     assert found.difference.mean == pytest.approx(5 / 3)
     assert found.difference.high == pytest.approx(5 / 3 + 4.302653 / 3)
     assert found.difference.pairs == 3
