@@ -77,7 +77,7 @@ def run(selected: Iterable[Case], build: Callable[..., Any] = vits.make) -> Iter
     """The outcome of every case; `build` makes the policies."""
     for number, case in enumerate(selected):
         if number % FORGET == FORGET - 1:
-            jax.clear_caches()
+            jax.clear_caches()  # type: ignore[no-untyped-call]
         with jax.enable_x64(case.is_double):
             yield Result(case, *_outcome(case, build))
 
