@@ -156,6 +156,7 @@ FAULTS = (
     Fault("logistic, separable", history=_rewards(_separable), model="logistic"),
     Fault("logistic, constant rewards", history=_rewards(lambda phi, r: np.ones_like(r)), model="logistic"),
     Fault("logistic, reward nan", observation=_reward(np.nan), model="logistic"),
+    Fault("logistic, feature 1e38", observation=_feature(1e38), model="logistic"),
     Fault("logistic, feature 1e200", observation=_feature(1e200), model="logistic"),
     Fault("logistic, eta 1e-3", settings=_value(inverse_temperature=1e-3), model="logistic"),
     Fault("logistic, eta 1e2", settings=_value(inverse_temperature=1e2), model="logistic"),
