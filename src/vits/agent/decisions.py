@@ -62,10 +62,14 @@ class Decision:
             The estimate and its standard error. Algorithms that choose without chance until they learn again (`greedy`,
             `lin_ucb`, and `lmc_ts`, whose chain moves only when it learns) have a probability of 1.
         """
+        return propensity_of(float(samples * self.frequencies(samples)[self.index]), samples)
+
+    def frequencies(self, samples: int = DEFAULT_SAMPLES) -> Float[np.ndarray, " arms"]:
+        """How often each arm on offer comes first under so many posterior draws: they sum to 1, and ties are shared."""
         checks.count("samples", samples)
         scores = self._draws(samples)
         best = scores == np.max(scores, axis=1, keepdims=True)
-        return propensity_of(float(np.sum(best[:, self.index] / best.sum(axis=1))), samples)
+        return np.mean(best / best.sum(axis=1, keepdims=True), axis=0)
 
     def __repr__(self) -> str:
         ranked = f", arms={self.arms!r}" if len(self.arms) > 1 else ""

@@ -1,0 +1,194 @@
+"""A labelled table as a bandit: the classes are the arms, and only the reward of the arm that was played is seen."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks, registry
+from vits.data import uci
+from vits.data.records import Edition
+from vits.environments.base import Environment
+from vits.types import Round
+
+Encoding = Callable[[Float[Array, " features"], int], Float[Array, "arms dim"]]
+
+CLIP = 3.0
+"""Standard deviations beyond which a number of the shuttle's counts as so many: a few lie at a hundred."""
+
+MUSHROOM_REWARDS = np.array([[[5.0, 0.0], [5.0, 0.0]], [[5.0, 0.0], [-35.0, 0.0]]])
+"""[luck, class, arm]: eating (arm 0) pays 5, but a poisonous mushroom costs 35 half of the time; leaving it pays 0."""
+
+
+class ClassificationParams(NamedTuple):
+    """The order in which a seed sees the rows."""
+
+    order: Int[Array, " rows"]
+
+
+class Classification(Environment):
+    """Round t shows row order[t], whose class decides what each arm pays.
+
+    `rewards[luck, class, arm]` are outcomes that are equally likely; a round draws one, whatever the policy does.
+    """
+
+    features: Float[Array, "rows features"]
+    labels: Int[Array, " rows"]
+    rewards: Float[Array, "luck classes arms"]
+    encoding: Encoding
+    num_arms: int
+    dim: int
+
+    def init(self, key: Key[Array, ""]) -> ClassificationParams:
+        """A permutation of the rows."""
+        return ClassificationParams(jax.random.permutation(key, self.labels.shape[0]))
+
+    def draw(self, key: Key[Array, ""], params: ClassificationParams, t: Int[Array, ""]) -> Round:
+        """Row order[t], and after the last row the first one again;  r_a = rewards[luck, class, a]."""
+        row = params.order[t % self.labels.shape[0]]
+        outcomes = self.rewards[:, self.labels[row]]
+        luck = jax.random.randint(key, (), 0, self.rewards.shape[0])
+        return Round(self.encoding(self.features[row], self.num_arms), jnp.mean(outcomes, axis=0), outcomes[luck])
+
+
+def classification(features: Any, labels: Any, *, rewards: Any = None, encoding: str = "disjoint") -> Classification:
+    """A contextual bandit from a labelled table: arm a pays rewards[y, a] for a row of class y, by default 1{a = y}.
+
+    Every seed sees the rows in an order of its own. Regret is measured in expected rewards.
+
+    Args:
+        features: one row for each example, (rows, features).
+        labels: the class of each row, whole numbers from 0.
+        rewards: what arm a pays for class y, (classes, arms); or (luck, classes, arms), outcomes that are equally
+            likely. By default the arms are the classes and the right one pays 1, the others 0.
+        encoding: "disjoint" puts the row into block a of arm a's features, zeros elsewhere, for one posterior that all
+            arms share; "row" gives every arm the row itself, for policies with `per_arm=num_arms`.
+
+    Returns:
+        An environment.
+
+    Example:
+        >>> import numpy as np, vits
+        >>> rows, labels = np.eye(3), np.array([0, 1, 1])
+        >>> world = vits.environments.classification(rows, labels)
+        >>> world.num_arms, world.dim
+        (2, 6)
+        >>> vits.environments.classification(rows, labels, encoding="row").dim
+        3
+        >>> vits.environments.classification(rows, [0, 1, 7], rewards=np.eye(2))
+        Traceback (most recent call last):
+        ValueError: labels must be whole numbers from 0 to 1, but row 2 has 7
+    """
+    if encoding not in ENCODINGS:
+        raise registry.unknown("encoding", encoding, ENCODINGS)
+    checks.shape("features", features, ("rows", "features"))
+    checks.finite("features", features)
+    num_rows, num_features = np.shape(features)
+    checks.count("the number of rows", num_rows)
+    checks.count("the number of features", num_features)
+    checks.shape("labels", labels, (num_rows,))
+    checks.real("labels", labels)
+    table = _reward_table(labels, rewards)
+    _check_labels(labels, table.shape[1])
+    num_arms = table.shape[2]
+    return Classification(
+        features=jnp.asarray(features, float),
+        labels=jnp.asarray(labels, int),
+        rewards=jnp.asarray(table, float),
+        encoding=ENCODINGS[encoding],
+        num_arms=num_arms,
+        dim=num_features * num_arms if encoding == "disjoint" else num_features,
+    )
+
+
+def mushroom(
+    place: str | Path | None = None, *, encoding: str = "disjoint", edition: Edition = uci.MUSHROOM
+) -> Classification:
+    """To eat (arm 0) or to leave (arm 1) a mushroom: 5 if it is edible; 5 or -35, each half the time, if it is not.
+
+    Leaving it pays 0. So a poisonous mushroom that is eaten is a regret of 15, an edible one that is left one of 5.
+
+    Args:
+        place: where the data are, see `vits.data.uci.mushroom`.
+        encoding: see `classification`.
+        edition: what a complete copy of the data looks like.
+
+    Returns:
+        An environment with 126 features for each of two arms.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.mushroom("nowhere")
+        Traceback (most recent call last):
+        ValueError: nowhere holds no agaricus-lepiota.data, ...
+
+    Reference:
+        Blundell, Cornebise, Kavukcuoglu and Wierstra, "Weight uncertainty in neural networks", ICML 2015.
+    """
+    table = uci.mushroom(place, edition=edition)
+    return classification(table.features, table.labels, rewards=MUSHROOM_REWARDS, encoding=encoding)
+
+
+def shuttle(
+    place: str | Path | None = None, *, encoding: str = "disjoint", editions: tuple[Edition, Edition] = uci.SHUTTLE
+) -> Classification:
+    """To tell which of seven states a shuttle's radiators are in: 1 if right. Four of five rows are of one class.
+
+    The nine numbers are standardised and cut off at three standard deviations; a tenth feature is always 1.
+
+    Args:
+        place: where the data are, see `vits.data.uci.shuttle`.
+        encoding: see `classification`.
+        editions: what complete copies of the two files look like.
+
+    Returns:
+        An environment with ten features for each of seven arms.
+
+    Example:
+        >>> import vits
+        >>> vits.environments.shuttle("nowhere")
+        Traceback (most recent call last):
+        ValueError: nowhere holds no shuttle.trn, ...
+
+    Reference:
+        Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
+    """
+    table = uci.shuttle(place, editions=editions)
+    spread = np.std(table.features, axis=0)
+    scaled = (table.features - np.mean(table.features, axis=0)) / np.where(spread > 0, spread, 1.0)
+    rows = np.column_stack([np.clip(scaled, -CLIP, CLIP), np.ones(len(scaled))])
+    return classification(rows, table.labels, rewards=np.eye(uci.SHUTTLE_CLASSES), encoding=encoding)
+
+
+def _disjoint(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms dim"]:
+    return jnp.kron(jnp.eye(num_arms), row[None])
+
+
+def _row(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms dim"]:
+    return jnp.broadcast_to(row, (num_arms, row.shape[0]))
+
+
+ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row}
+
+
+def _reward_table(labels: Any, rewards: Any) -> Float[np.ndarray, "luck classes arms"]:
+    checks.finite("rewards", [] if rewards is None else rewards)
+    given = np.eye(max(int(np.max(labels)) + 1, 1)) if rewards is None else np.asarray(rewards, float)
+    table = given[None] if given.ndim == 2 else given
+    checks.shape("rewards", table, ("luck", "classes", "arms"))
+    luck, classes, arms = table.shape
+    if luck < 1 or classes < 1 or arms < 2:
+        raise ValueError(f"there must be a class and at least two arms, but rewards have shape {table.shape}")
+    return table
+
+
+def _check_labels(labels: Any, num_classes: int) -> None:
+    values = np.asarray(labels)
+    known = np.isin(values, np.arange(num_classes))
+    if not np.all(known):
+        row = int(np.argmin(known))
+        raise ValueError(f"labels must be whole numbers from 0 to {num_classes - 1}, but row {row} has {values[row]}")
