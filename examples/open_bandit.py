@@ -28,6 +28,7 @@ def main() -> None:
     """Both estimates, beside what the two policies that wrote the logs earned themselves."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--campaign", default="men", choices=obd.CAMPAIGNS)
     parser.add_argument("--algorithm", default="vits_ng")
     given = parser.parse_args()
@@ -39,8 +40,12 @@ def main() -> None:
         print(f"log of {policy}: {clicks} clicks in {n} rounds, {clicks / n:.4f} +- {error:.4f}")
     for name in ("uniform", given.algorithm):
         agent = agent_of(name, num_items)
-        found = logged.rejection_replay(agent, logs["random"])
-        print(f"{name}, replay of random: {found.mean:.4f} +- {found.stderr:.4f}, {found.matched} rounds matched")
+        replays = [logged.rejection_replay(agent, logs["random"], seed=seed) for seed in range(given.seeds)]
+        first, pooled = replays[0], sum(found.mean * found.matched for found in replays)
+        print(
+            f"{name}, replay of random: {first.mean:.4f} +- {first.stderr:.4f}, {first.matched} rounds matched; "
+            f"{given.seeds} seeds together {pooled:.0f} clicks in {sum(found.matched for found in replays)}"
+        )
         if name != "uniform":
             log = logs["random"]
             agent.partial_fit(log.contexts, log.rewards, arms=log.arms.tolist())

@@ -46,7 +46,9 @@ def test_replay_keeps_the_rounds_that_agree_and_learns_from_these_alone():
             kept.append(reward)
     assert (found.matched, found.rounds) == (len(kept), 300)
     assert found.mean == np.mean(kept)
-    assert found.stderr == pytest.approx(np.std(kept, ddof=1) / np.sqrt(len(kept)))
+    hits, misses = sum(kept) + 0.5, len(kept) - sum(kept) + 0.5  # Jeffreys' Beta
+    assert found.stderr == pytest.approx(np.sqrt(hits * misses / (len(kept) + 1) ** 2 / (len(kept) + 2)))
+    assert found.stderr == pytest.approx(np.std(kept, ddof=1) / np.sqrt(len(kept)), rel=0.05)
     assert found.agent.diagnostics().observations == len(kept)
     np.testing.assert_array_equal(found.agent.posterior(1).mean, again.posterior(1).mean)
     assert agent.diagnostics().decisions == 0
@@ -56,6 +58,16 @@ def test_replay_of_a_uniform_agent_keeps_one_round_in_three_and_finds_the_mean_r
     found = logged.rejection_replay(agent_of("uniform"), log_of(1500))
     assert abs(found.matched - 500) < 4 * np.sqrt(1500 * 2 / 9)
     assert abs(found.mean - RATES.mean()) < 4 * found.stderr
+
+
+def test_replay_of_other_rewards_has_the_usual_standard_error():
+    log = log_of(300)
+    paid = log.rewards * np.linspace(1.0, 2.0, 300)
+    kept = paid[log.arms == 1]
+    knows = taught(inverse_temperature=1e6, rewards=(0.0, 2.0, 0.0))
+    found = logged.rejection_replay(knows, log._replace(rewards=paid))
+    assert found.matched == len(kept)
+    assert found.stderr == pytest.approx(np.std(kept, ddof=1) / np.sqrt(len(kept)))
 
 
 def test_replay_of_an_agent_that_knows_the_best_arm_finds_its_rate():
@@ -126,12 +138,16 @@ def test_replay_refuses_a_log_that_is_not_uniform_over_the_same_arms(propensitie
         logged.rejection_replay(agent_of(), GOOD._replace(propensities=propensities))
 
 
-def test_a_replay_without_a_match_is_an_error_and_one_with_a_single_match_has_no_standard_error():
+def test_a_replay_without_a_match_is_an_error_and_no_error_of_zero_is_ever_claimed():
     knows = taught(inverse_temperature=1e6, rewards=(0.0, 2.0, 0.0))
     log = logged.Log(np.ones((2, 1)), [0, 2], [1.0, 1.0], [1 / 3, 1 / 3])
     with pytest.raises(ValueError, match="did so in none of 2 rounds"):
         logged.rejection_replay(knows, log)
-    assert np.isnan(logged.rejection_replay(knows, log._replace(arms=[0, 1])).stderr)
+    never_clicked = logged.rejection_replay(knows, log._replace(arms=[1, 1], rewards=[0.0, 0.0]))
+    assert (never_clicked.mean, never_clicked.matched) == (0.0, 2)
+    assert never_clicked.stderr == pytest.approx(np.sqrt(0.5 * 2.5 / 9 / 4))
+    assert np.isnan(logged.rejection_replay(knows, log._replace(arms=[1, 1], rewards=[2.5, 2.5])).stderr)
+    assert np.isnan(logged.inverse_propensity(knows, log._replace(rewards=[0.0, 0.0])).stderr)
 
 
 ITEMS = 34

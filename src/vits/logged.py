@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from vits import checks
 from vits.agent import Agent, Decision
+from vits.agent.decisions import propensity_of
 
 TOLERANCE = 1e-3
 """How far, relatively, propensities may be from uniform: logs are written with few digits."""
@@ -28,7 +29,11 @@ class Log(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The mean reward of the rounds in which agent and log agreed; `agent` is what it had become after the last."""
+    """The mean reward of the rounds in which agent and log agreed; `agent` is what it had become after the last.
+
+    The standard error of zeros and ones is Jeffreys', which is above 0 even if there was no click at all; that of other
+    rewards is NaN if they were all the same.
+    """
 
     mean: float
     stderr: float
@@ -90,6 +95,8 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
     if not earned:
         raise ValueError(f"the agent must agree with the log now and then, but did so in none of {len(rewards)} rounds")
     mean, stderr = _mean(np.asarray(earned))
+    if set(earned) <= {0.0, 1.0}:
+        stderr = propensity_of(sum(earned), len(earned)).stderr
     return Replay(mean, stderr, len(earned), len(rewards), player)
 
 
@@ -132,9 +139,10 @@ def inverse_propensity(agent: Agent, log: Log, *, samples: int = 100, seed: int 
 
 
 def _mean(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
-    """Mean and standard error; a single value has none."""
-    stderr = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
-    return float(np.mean(values)), stderr
+    """Mean and standard error, NaN where all values are the same: they do not tell how far others may be."""
+    if np.all(values == values[0]):
+        return float(values[0]), math.nan
+    return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def _checked(log: Log) -> tuple[Float[np.ndarray, " rounds"], Float[np.ndarray, " rounds"]]:
