@@ -1,11 +1,13 @@
 """Labelled tables as bandits, and the loaders of the two that are often used."""
 
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from examples import comparison, mushroom, shuttle
 
 import vits
 from vits import replay, simulation
@@ -222,3 +224,15 @@ def test_eating_every_mushroom_costs_fifteen_for_each_that_is_poisonous():
     np.testing.assert_array_equal(eaten.regret, np.where(poisonous, 15.0, 0.0))
     assert set(eaten.reward[poisonous]) == {5.0, -35.0}
     assert set(eaten.reward[~poisonous]) == {5.0}
+
+
+@needs_data
+@pytest.mark.parametrize("example", [mushroom, pytest.param(shuttle, marks=pytest.mark.heavy)])
+def test_the_examples_say_when_the_other_library_is_not_there(example, monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("VITS_DATA", str(DATA))
+    monkeypatch.setattr(comparison, "PEERS", tmp_path / "none" / "bin" / "python")
+    monkeypatch.setattr(sys, "argv", ["example", "--rounds", "20", "--seeds", "2", "--algorithms", "lin_ts"])
+    example.main()
+    printed = capsys.readouterr().out
+    assert "lin_ts, linear" in printed
+    assert "left out: no environment at" in printed

@@ -1,10 +1,12 @@
 """Agents judged by logs: against worlds whose truth is known, and the loader of the Open Bandit Dataset."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from examples import open_bandit
 
 import vits
 from vits import logged
@@ -237,7 +239,11 @@ def test_other_faults_of_the_files_are_refused(tmp_path):
     (folder / "men.csv").write_text((folder / "men.csv").read_text()[:-3])
     with pytest.raises(ValueError, match=r"men.csv, line 1: the file breaks off after '.*affinity_'"):
         obd.load(tmp_path, edition=Edition(None))
-    for wrong, message in (({"policy": "ucb"}, "unknown policy 'ucb'"), ({"campaign": "kids"}, "unknown campaign")):
+    for wrong, message in (
+        ({"policy": "ucb"}, "unknown policy 'ucb'"),
+        ({"campaign": "kids"}, "unknown campaign 'kids'"),
+        ({"user_values": (("u0",),)}, "user_values must be those of 4 columns, but are of 1"),
+    ):
         with pytest.raises(ValueError, match=message):
             obd.load(tmp_path, **wrong)
     with pytest.raises(ValueError, match=r"holds no bts/men/men.csv.*published at https://"):
@@ -257,6 +263,16 @@ def test_the_log_of_thompson_sampling_weighted_agrees_with_that_of_chance():
     log = logged.Log(np.ones((200, 1)), thompson.item[few], thompson.click[few], thompson.propensity[few])
     uniform = vits.Agent("uniform", model=vits.models.linear(1), arms=range(34))
     assert logged.inverse_propensity(uniform, log, samples=2).mean == pytest.approx(weighted[few].mean())
+
+
+@needs_data
+def test_the_example_prints_both_estimates(monkeypatch, capsys):
+    monkeypatch.setenv("VITS_DATA", str(DATA))
+    monkeypatch.setattr(sys, "argv", ["open_bandit", "--rows", "300", "--seeds", "2"])
+    open_bandit.main()
+    printed = capsys.readouterr().out
+    assert printed.count("clicks in 300 rounds") == 2
+    assert printed.count("rounds matched; 2 seeds together") == printed.count("effective rounds") == 2
 
 
 @needs_data

@@ -74,6 +74,8 @@ def load(
         raise registry.unknown("policy", policy, POLICIES)
     if campaign not in CAMPAIGNS:
         raise registry.unknown("campaign", campaign, CAMPAIGNS)
+    if user_values is not None and len(user_values) != NUM_USER_FEATURES:
+        raise ValueError(f"user_values must be those of {NUM_USER_FEATURES} columns, but are of {len(user_values)}")
     num_items, folder = CAMPAIGNS[campaign], f"{policy}/{campaign}"
     header = [
         *("", "timestamp", "item_id", "position", "click", "propensity_score"),
