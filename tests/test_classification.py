@@ -1,5 +1,6 @@
 """Labelled tables as bandits, and the loaders of the two that are often used."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from vits import replay, simulation
 from vits.data import uci
 from vits.data.records import Edition
 
-DATA = Path(__file__).parent.parent.parent / "shared/data"
+DATA = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data")
 needs_data = pytest.mark.skipif(
     not (DATA / "uci" / uci.MUSHROOM_FILE).is_file(),
     reason=f"the UCI tables, which are not passed on, are not at {DATA}",

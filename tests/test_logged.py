@@ -1,5 +1,6 @@
 """Agents judged by logs: against worlds whose truth is known, and the loader of the Open Bandit Dataset."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,9 +14,10 @@ from vits import logged
 from vits.data import obd
 from vits.data.records import Edition
 
-DATA = Path(__file__).parent.parent.parent / "shared/data"
+DATA = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data")
 PAGE = (Path(__file__).parent.parent / "docs/real-data.md").read_text()
 needs_data = pytest.mark.skipif(not (DATA / "obd").is_dir(), reason=f"the Open Bandit sample is not at {DATA}")
+needs_tables = pytest.mark.skipif(not (DATA / "uci").is_dir(), reason=f"the UCI tables are not at {DATA}")
 
 RATES = np.array([0.2, 0.8, 0.5])
 
@@ -105,6 +107,19 @@ def test_the_frequencies_of_a_decision_sum_to_one_and_give_its_propensity():
     frequencies = decision.frequencies(200)
     assert frequencies.sum() == pytest.approx(1.0)
     assert decision.propensity(200).estimate == pytest.approx((200 * frequencies[decision.index] + 0.5) / 201)
+
+
+def test_arms_may_be_rows_of_a_table_that_changes_from_round_to_round():
+    """The arm with the larger feature pays 1: an agent that has learned so earns it in every round that matches."""
+    rng = np.random.default_rng(0)
+    tables, arms = rng.normal(size=(60, 3, 1)), rng.integers(3, size=60)
+    paid = 1.0 * (arms == tables[..., 0].argmax(axis=1))
+    log = logged.Log(tables, arms, paid, np.full(60, 1 / 3))
+    agent = vits.Agent("lin_ts", model=vits.models.linear(1), inverse_temperature=1e6)
+    agent.partial_fit([[1.0], [-1.0]], [1.0, -1.0])
+    found = logged.rejection_replay(agent, log)
+    assert (found.mean, found.matched) == (1.0, int(paid.sum()))
+    assert logged.inverse_propensity(agent, log, samples=5).mean == pytest.approx(3 * paid.mean())
 
 
 GOOD = log_of(6)
@@ -276,6 +291,7 @@ def test_the_example_prints_both_estimates(monkeypatch, capsys):
 
 
 @needs_data
+@needs_tables
 def test_every_snippet_of_the_page_on_real_data_runs_in_order(monkeypatch, capsys):
     monkeypatch.setenv("VITS_DATA", str(DATA))
     names = {"__name__": "real-data.md"}
