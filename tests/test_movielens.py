@@ -197,8 +197,8 @@ def found_with(regret, seconds=None):
 @pytest.mark.parametrize(
     ("regret", "seconds", "verdicts"),
     [
-        ({"vits_ii": [5, 6, 7], "lmc_ts": [6, 7, 8], "lin_ts": [9, 9, 9]}, {"lmc_ts": 3.0}, ["holds", "holds"]),
-        ({"vits_ii": [5, 6, 7], "lmc_ts": [6, 7, 8], "lin_ts": [9, 9, 9]}, {"lmc_ts": 0.3}, ["holds", "fails"]),
+        ({"vits_ii": [5, 6, 7], "lmc_ts": [6, 7, 8], "lin_ts": [12, 12, 12]}, {"lmc_ts": 3.0}, ["holds", "holds"]),
+        ({"vits_ii": [5, 6, 7], "lmc_ts": [6, 7, 8], "lin_ts": [12, 12, 12]}, {"lmc_ts": 0.3}, ["holds", "fails"]),
         ({"vits_ii": [5, 6, 7], "lmc_ts": [4, 7, 8], "lin_ts": [1, 1, 1]}, {"lmc_ts": 3.0}, ["fails", "inconclusive"]),
         ({"vits_ii": [5, 6, 7], "lin_ts": [9, 9, 9]}, None, ["holds"]),
         ({"uniform": [5, 6, 7]}, None, []),
