@@ -41,9 +41,9 @@ def _is_smaller_gap(found: Results) -> dict[str, str]:
     return {f"gap at zeta=1 < gap at zeta=0.1, {difference}": is_less(difference)}
 
 
-def _contenders(**network: object) -> tuple[Contender, ...]:
+def _contenders() -> tuple[Contender, ...]:
     return (
-        Contender("vits_ii", "vits_ii", {**_NETWORK, **network}),
+        Contender("vits_ii", "vits_ii", {**_NETWORK, "curvature": "gauss_newton"}),
         Contender("vits_ii_hf", "vits_ii_hf", _NETWORK),
         Contender("vits_ng", "vits_ng", _NETWORK),
         Contender("lmc_ts(10)", "lmc_ts", {**_NETWORK, "num_steps": 10}),
@@ -57,7 +57,7 @@ EXPERIMENT = Quadratic(
     name="quadratic",
     title="Quadratic bandit, tanh network",
     worlds=tuple(World(f"zeta={zeta:g}", "quadratic", {"zeta": zeta}) for zeta in (0.1, 1.0)),
-    contenders=_contenders(curvature="gauss_newton"),
+    contenders=_contenders(),
     model=_TANH,
     horizon=1000,
     seeds=50,
@@ -69,7 +69,6 @@ PRESETS = {
     "quick": dataclasses.replace(
         EXPERIMENT,
         title="Quadratic bandit, square network",
-        contenders=_contenders(),
         model=_SQUARE,
         horizon=500,
         seeds=10,
