@@ -1,5 +1,6 @@
 """Settings for all tests: strict promotion, so that no shape or dtype is mended silently."""
 
+import gc
 from collections.abc import Iterator
 
 import jax
@@ -16,3 +17,11 @@ def x64() -> Iterator[None]:
     """Double precision within one test."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _programs_are_dropped() -> Iterator[None]:
+    """A process can map only so many compiled programs; those of one file are of little use to the next."""
+    yield
+    jax.clear_caches()
+    gc.collect()
