@@ -104,7 +104,30 @@ def close(first, second):
     return all(np.allclose(a, b, rtol=1e-3, atol=1e-4) for a, b in pairs)
 
 
-@pytest.mark.parametrize(("name", "model"), CLAIMED)
+LONG_TO_COMPILE = {
+    ("vits_i", "mlp"),
+    ("vits_i", "custom"),
+    ("vits_i", "poisson"),
+    ("vits_ii", "custom"),
+    ("vits_ii", "poisson"),
+    ("vits_ii_hf", "mlp"),
+    ("vits_ii_hf", "custom"),
+    ("vits_ii_hf", "poisson"),
+    ("ensemble_ts", "mlp"),
+    ("ensemble_ts", "custom"),
+    ("fg_ts", "mlp"),
+    ("fg_ts", "custom"),
+    ("fg_ts", "poisson"),
+    ("lmc_ts", "custom"),
+    ("vits_ng", "custom"),
+}
+"""Combinations whose parts all are tested in others too: they wait for the long run."""
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [pytest.param(*pair, marks=pytest.mark.heavy if tuple(pair) in LONG_TO_COMPILE else ()) for pair in CLAIMED],
+)
 def test_contract(name, model):
     found = played(name, model)
     # Finite, no update rejected, an arm that exists.

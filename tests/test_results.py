@@ -29,7 +29,9 @@ def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
     summary = json.loads((folder / "summary.json").read_text())
     assert set(summary) == {"experiment", "preset", "settings", "versions", "rows", "claims"}
     assert [(r["environment"], r["algorithm"]) for r in summary["rows"]] == [
-        (zeta, name) for zeta in ("zeta=0.1", "zeta=1") for name in ("lin_ts", "uniform")
+        (zeta, name)
+        for zeta in ("zeta=0.1", "zeta=1", "zeta=0.1, tuned", "zeta=1, tuned")
+        for name in ("lin_ts", "uniform")
     ]
     for row in summary["rows"]:
         final = done.cells[row["environment"], row["algorithm"]]["regret"].sum(axis=1, dtype=np.float64)

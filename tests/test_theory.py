@@ -50,7 +50,10 @@ def test_a_run_loads_draws_and_prints(small):
     (path,) = plots.draw(loaded)
     assert path == small.folder / "growth.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert tables.table(loaded.summary).title == "Growth of the regret of VITS-I (quick): cumulative regret"
+    assert (
+        tables.table(loaded.summary).title
+        == "Growth of the regret of VITS-I (quick): regret after 20 to 40 rounds, 3 seeds"
+    )
 
 
 def test_a_finished_run_is_not_computed_again(small):
