@@ -288,7 +288,14 @@ def _print_table(summary: dict[str, Any]) -> None:
 
 
 def _print_content(content: tables.Table) -> None:
-    table = Table(title=content.title, title_justify="left", header_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(
+        title=content.title,
+        title_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for i, name in enumerate(content.columns):
         table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")
     group = None
