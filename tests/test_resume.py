@@ -96,6 +96,7 @@ def test_killed_while_writing_its_first_file_in_the_middle_and_while_writing_its
     kill_while_writing(folder, last_file=left + 1)  # the summary
     finish(folder)
     assert content(folder) == uninterrupted
+    assert not [name for name in os.listdir(folder) if name.startswith(".")], "what was left half-written is swept up"
 
 
 @pytest.mark.heavy
@@ -111,6 +112,7 @@ def test_killed_at_twenty_random_moments(tmp_path, uninterrupted):
             kill_at(folder, num_cells=moments.randint(1, 2), delay=moments.uniform(0.0, 0.02))
     finish(folder)
     assert content(folder) == uninterrupted
+    assert not [name for name in os.listdir(folder) if name.startswith(".")]
 
 
 def test_a_crash_between_writing_and_renaming_leaves_the_old_file(tmp_path, monkeypatch):

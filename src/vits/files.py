@@ -14,11 +14,14 @@ from jaxtyping import Shaped
 Arrays = dict[str, Shaped[np.ndarray, "..."]]
 """What an npz file holds."""
 
+UNFINISHED = ".unfinished"
+"""How the name of a file ends while it is written."""
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees all of it or nothing, whenever the process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
@@ -27,6 +30,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """What processes that were killed while writing left in a folder."""
+    return list(folder.glob(f".*{UNFINISHED}"))
 
 
 def write_json(path: Path, content: Any) -> None:

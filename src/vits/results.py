@@ -16,6 +16,7 @@ from vits import summary
 from vits.files import Arrays as Arrays
 from vits.files import load_arrays as load_arrays
 from vits.files import save_arrays as save_arrays
+from vits.files import unfinished as unfinished
 from vits.files import write_atomically as write_atomically
 from vits.files import write_json as write_json
 from vits.simulation import Trace

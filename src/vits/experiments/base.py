@@ -124,7 +124,7 @@ def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
 
 
 def _claim(folder: Path, settings: dict[str, Any]) -> None:
-    """Make the folder ours, unless it holds something else."""
+    """Make the folder ours, unless it holds something else; sweep up after a run that was killed while it wrote."""
     path = folder / results.SETTINGS
     if path.is_file():
         found = json.loads(path.read_text())
@@ -133,15 +133,12 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
             raise ValueError(
                 f"{folder} holds a run of '{found.get('name')}' with another {different[0]}; choose another folder"
             )
-    elif folder.exists() and (not folder.is_dir() or _strangers(folder)):
+    elif folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - set(results.unfinished(folder))):
         raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
-    else:
+    for file in results.unfinished(folder):
+        file.unlink()
+    if not path.is_file():
         results.write_json(path, settings)
-
-
-def _strangers(folder: Path) -> list[Path]:
-    """What is in a folder but for settings that were being written when a run was killed."""
-    return [entry for entry in folder.iterdir() if not entry.name.startswith(f".{results.SETTINGS}.")]
 
 
 def _stored(file: Path, mark: str) -> Arrays | None:

@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks, compare, registry
+from vits import checks, compare
 from vits.compare import Claim
 from vits.experiments import gaussian_target
-from vits.experiments.base import Cell, Experiment, Progress
+from vits.experiments.base import Cell, Progress
 from vits.experiments.gaussian_target import Approximation, Contender
-from vits.experiments.walk import course
+from vits.experiments.target import COMMON, TargetExperiment, finite, in_law
 from vits.results import Arrays, Results
 from vits.types import State
 
@@ -40,34 +40,26 @@ CONTENDERS = (
     Contender("vits_ii", "vits_ii", max_seeds=1),
     Contender("vits_ii_hf", "vits_ii_hf", max_seeds=1),
     Contender("vits_ii_frozen", "vits_ii", {"inverse": "frozen", "num_steps": ROUND}, max_seeds=1),
-    Contender("natural", "vits_ng", {"step_size": 0.5}, max_seeds=1),
-    Contender("lmc_averaged", "lmc_ts", reading="averaged", look_every=50),
-    Contender("lmc_law", "lmc_ts", reading="law", max_seeds=10),
+    *COMMON,
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class ComputeExperiment(Experiment):
-    """Dimensions, one condition number and step size, contenders, an accuracy, a cap on steps and seeds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeExperiment(TargetExperiment):
+    """Dimensions, and one condition number and step size."""
+
+    everybody = CONTENDERS
 
     dims: tuple[int, ...]
     condition_number: float
     step_size: float
-    epsilon: float
-    contenders: tuple[Contender, ...]
-    horizon: int
-    """The cap on steps."""
-    seeds: int
     blocks: int
     """How often the time of a step is measured; the best counts."""
-    seed: int = 0
 
     def cells(self) -> list[Cell]:
         """One cell per dimension and contender."""
-        checks.count("horizon", self.horizon)
-        checks.count("seeds", self.seeds)
+        self.check()
         checks.count("blocks", self.blocks)
-        checks.positive("epsilon", self.epsilon)
         checks.positive("step_size", self.step_size, below=1.0)
         return [self._cell(dim, contender) for dim in self.dims for contender in self.contenders]
 
@@ -76,9 +68,7 @@ class ComputeExperiment(Experiment):
 
         def compute(progress: Progress) -> Arrays:
             approximation = gaussian_target.approximation(contender, target, self.step_size)
-            found = course(
-                contender, approximation, seed=self.seed, seeds=self.seeds, epsilon=self.epsilon, cap=self.horizon
-            )
+            found = self.walk(contender, approximation)
             in_rounds = dataclasses.replace(
                 contender, hyperparameters={**contender.hyperparameters, "num_steps": ROUND}
             )
@@ -93,24 +83,14 @@ class ComputeExperiment(Experiment):
                 "seconds_per_step": seconds_per_step(timed, self.blocks),
             }
 
-        return Cell(
-            environment=f"d={dim}",
-            algorithm=contender.label,
-            chunk="all",
-            hyperparameters={"h": self.step_size, **contender.hyperparameters},
-            cost=1,
-            settings=[
-                dataclasses.asdict(contender),
-                dim,
-                self.condition_number,
-                self.step_size,
-                self.epsilon,
-                self.horizon,
-                self.seeds,
-                self.blocks,
-                self.seed,
-            ],
-            compute=compute,
+        return self.cell(
+            f"d={dim}",
+            contender,
+            compute,
+            step_size=self.step_size,
+            dim=dim,
+            condition_number=self.condition_number,
+            blocks=self.blocks,
         )
 
     def row(
@@ -119,32 +99,18 @@ class ComputeExperiment(Experiment):
         """Steps, time of a step, and time to the target; null where most seeds did not meet it."""
         steps, step_time = arrays["steps"], float(np.min(arrays["seconds_per_step"]))
         median = float(np.quantile(steps, 0.5, method="nearest"))
-        return {
-            "environment": environment,
-            "algorithm": algorithm,
-            "hyperparameters": dict(hyperparameters),
-            "horizon": self.horizon,
-            "seeds": len(steps),
-            "failed_seeds": int(np.sum(arrays["diverged"])),
-            "regret_mean": None,
-            "regret_stderr": None,
-            "regret_median": None,
-            "seconds": float(np.sum(arrays["seconds"])),
-            "rounds_per_second": None,
-            "steps_median": median if np.isfinite(median) else None,
-            "not_reached": int(np.sum(np.isinf(steps))),
-            "seconds_per_step": step_time,
-            "seconds_per_step_median": float(np.median(arrays["seconds_per_step"])),
-            "seconds_to_target": median * step_time if np.isfinite(median) else None,
-        }
-
-    def only(self, names: list[str]) -> "ComputeExperiment":
-        """The same experiment with these contenders."""
-        known = {contender.label: contender for contender in (*CONTENDERS, *self.contenders)}
-        for name in names:
-            if name not in known:
-                raise registry.unknown("algorithm", name, known)
-        return dataclasses.replace(self, contenders=tuple(known[name] for name in dict.fromkeys(names)))
+        return self.line(
+            environment,
+            algorithm,
+            hyperparameters,
+            arrays,
+            failed_seeds=int(np.sum(arrays["diverged"])),
+            steps_median=finite(median),
+            not_reached=int(np.sum(np.isinf(steps))),
+            seconds_per_step=step_time,
+            seconds_per_step_median=float(np.median(arrays["seconds_per_step"])),
+            seconds_to_target=finite(median * step_time),
+        )
 
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II and HF before LMC averaged over its path, and VITS-I after all of them, in every dimension.
@@ -233,10 +199,7 @@ PRESETS = {
     "paper": EXPERIMENT,
     "quick": dataclasses.replace(
         EXPERIMENT,
-        contenders=tuple(
-            dataclasses.replace(contender, max_seeds=2) if contender.reading == "law" else contender
-            for contender in CONTENDERS
-        ),
+        contenders=in_law(CONTENDERS, max_seeds=2),
         seeds=20,
         blocks=30,
     ),

@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vits import checks, compare, registry
+from vits import checks, compare
 from vits.compare import Claim
 from vits.experiments import gaussian_target
-from vits.experiments.base import Cell, Experiment, Progress
+from vits.experiments.base import Cell, Progress
 from vits.experiments.gaussian_target import Contender
-from vits.experiments.walk import course
+from vits.experiments.target import COMMON, TargetExperiment, finite, in_law
 from vits.results import Arrays, Results
 
 LINEAR = (0.9, 1.1)
@@ -42,34 +42,26 @@ CONTENDERS = (
     Contender("vi_i", "vits_i", max_seeds=1),
     Contender("vi_ii", "vits_ii", max_seeds=1),
     Contender("vi_ii_hf", "vits_ii_hf", max_seeds=1),
-    Contender("natural", "vits_ng", {"step_size": 0.5}, max_seeds=1),
-    Contender("lmc_averaged", "lmc_ts", reading="averaged", look_every=50),
-    Contender("lmc_law", "lmc_ts", reading="law", max_seeds=10),
+    *COMMON,
     Contender("vi_i_one_draw", "vits_i", {"draws": "single"}),
     Contender("vi_ii_one_draw", "vits_ii", {"draws": "single"}),
     Contender("vi_ii_hf_plain", "vits_ii_hf", {"draws": "plain", "num_samples": 20}),
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class KLExperiment(Experiment):
-    """Condition numbers, step sizes as fractions of 1 / lmax, contenders, an accuracy, a cap on steps and seeds."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KLExperiment(TargetExperiment):
+    """A dimension, condition numbers, and step sizes as fractions of 1 / lmax."""
+
+    everybody = CONTENDERS
 
     dim: int
     condition_numbers: tuple[float, ...]
     step_sizes: tuple[float, ...]
-    epsilon: float
-    contenders: tuple[Contender, ...]
-    horizon: int
-    """The cap on steps."""
-    seeds: int
-    seed: int = 0
 
     def cells(self) -> list[Cell]:
         """One cell per step size, condition number and contender."""
-        checks.count("horizon", self.horizon)
-        checks.count("seeds", self.seeds)
-        checks.positive("epsilon", self.epsilon)
+        self.check()
         checks.positive("step_sizes", self.step_sizes, below=1.0)
         return [
             self._cell(step_size, condition_number, contender)
@@ -93,14 +85,7 @@ class KLExperiment(Experiment):
                 "seconds": np.zeros(1),
             }
             if floor < self.epsilon:
-                found = course(
-                    contender,
-                    approximation,
-                    seed=self.seed,
-                    seeds=self.seeds,
-                    epsilon=self.epsilon,
-                    cap=self.horizon,
-                )
+                found = self.walk(contender, approximation)
                 arrays.update(
                     steps=found.steps,
                     diverged=found.diverged,
@@ -110,23 +95,13 @@ class KLExperiment(Experiment):
             progress(1)
             return arrays
 
-        return Cell(
-            environment=label(step_size, condition_number),
-            algorithm=contender.label,
-            chunk="all",
-            hyperparameters={"h": step_size, **contender.hyperparameters},
-            cost=1,
-            settings=[
-                dataclasses.asdict(contender),
-                step_size,
-                condition_number,
-                self.dim,
-                self.epsilon,
-                self.horizon,
-                self.seeds,
-                self.seed,
-            ],
-            compute=compute,
+        return self.cell(
+            label(step_size, condition_number),
+            contender,
+            compute,
+            step_size=step_size,
+            dim=self.dim,
+            condition_number=condition_number,
         )
 
     def row(
@@ -139,42 +114,28 @@ class KLExperiment(Experiment):
         steps, diverged = arrays["steps"], arrays["diverged"]
         below_floor = bool(arrays["floor"][0] >= self.epsilon)
         reached = np.isfinite(steps)
-        low, median, high = (_finite(np.quantile(steps, part, method="nearest")) for part in (0.1, 0.5, 0.9))
+        low, median, high = (finite(np.quantile(steps, part, method="nearest")) for part in (0.1, 0.5, 0.9))
         condition_number = next(
             kappa for kappa in self.condition_numbers if environment == label(hyperparameters["h"], kappa)
         )
-        return {
-            "environment": environment,
-            "algorithm": algorithm,
-            "hyperparameters": dict(hyperparameters),
-            "horizon": self.horizon,
-            "seeds": len(steps),
-            "failed_seeds": 0,
-            "regret_mean": None,
-            "regret_stderr": None,
-            "regret_median": None,
-            "seconds": float(np.sum(arrays["seconds"])),
-            "rounds_per_second": None,
-            "step_size": hyperparameters["h"],
-            "condition_number": condition_number,
-            "steps_low": low,
-            "steps_median": median,
-            "steps_high": high,
-            "reached": int(np.sum(reached)),
-            "not_reached": 0 if below_floor else int(np.sum(~reached & ~diverged)),
-            "diverged": int(np.sum(diverged)),
-            "below_floor": below_floor,
-            "floor": float(arrays["floor"][0]),
-            "refreshed_inverses": int(np.sum(arrays["refreshed"])),
-        }
-
-    def only(self, names: list[str]) -> "KLExperiment":
-        """The same experiment with these contenders, of this preset or another."""
-        known = {contender.label: contender for contender in (*CONTENDERS, *self.contenders)}
-        for name in names:
-            if name not in known:
-                raise registry.unknown("algorithm", name, known)
-        return dataclasses.replace(self, contenders=tuple(known[name] for name in dict.fromkeys(names)))
+        return self.line(
+            environment,
+            algorithm,
+            hyperparameters,
+            arrays,
+            failed_seeds=0,
+            step_size=hyperparameters["h"],
+            condition_number=condition_number,
+            steps_low=low,
+            steps_median=median,
+            steps_high=high,
+            reached=int(np.sum(reached)),
+            not_reached=0 if below_floor else int(np.sum(~reached & ~diverged)),
+            diverged=int(np.sum(diverged)),
+            below_floor=below_floor,
+            floor=float(arrays["floor"][0]),
+            refreshed_inverses=int(np.sum(arrays["refreshed"])),
+        )
 
     def claims(self, found: Results) -> list[Claim]:
         """The three conclusions of the paper's appendix."""
@@ -268,10 +229,6 @@ def label(step_size: float, condition_number: float) -> str:
     return f"h={step_size:g}, kappa={condition_number:g}"
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
-
-
 def _or_nothing(evidence: str) -> str:
     return evidence or "no setting in which both were run and arrived"
 
@@ -294,11 +251,8 @@ PRESETS = {
         EXPERIMENT,
         condition_numbers=(1.0, 10.0, 100.0, 1000.0),
         step_sizes=(0.05, 0.1, 0.5),
-        contenders=tuple(
-            dataclasses.replace(contender, max_seeds=1) if contender.reading == "law" else contender
-            for contender in CONTENDERS
-            if contender.label != "vi_ii_hf_plain"  # it runs to the cap at h = 0.1, repairing its inverse all the way
-        ),
+        # The last one runs to the cap at h = 0.1, repairing its inverse all the way.
+        contenders=in_law(CONTENDERS[:-1], max_seeds=1),
         seeds=10,
     ),
 }
