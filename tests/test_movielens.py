@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits import cli, results, simulation, tables
+from vits import cli, results, simulation, tables, tuning
 from vits.data import movielens as ratings
 from vits.environments.movielens import from_factors, movie_prior
 from vits.experiments import base, movielens
@@ -175,6 +175,19 @@ def test_contenders_that_cannot_play_are_refused_before_anything_runs(small):
     every_name = [contender.label for contender in movielens.EXPERIMENT.contenders]
     everyone = dataclasses.replace(small, contenders=movielens.EXPERIMENT.contenders).only(every_name)
     assert len(everyone.cells()) == 2 * 8 * 2
+
+
+def test_eta_is_tuned_for_each_kind_of_prior_and_every_seed_keeps_its_own(small, tmp_path, monkeypatch):
+    etas = (0.1, 10.0)
+    grid = tuning.Grid({"inverse_temperature": etas, "prior_precision": (1.0, 2.0)})
+    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (grid,))
+    found = base.run(tuning.tuning(small.only(["lin_ts"]), tuning_seeds=2), tmp_path / "tuned", preset="quick")
+    assert found.environments == ["tempered", "untempered"]
+    arrays = found.cells["tempered", "lin_ts"]
+    assert arrays["tuning_regret"].shape == (2, 2)
+    world = dataclasses.replace(small.worlds[0], inverse_temperature=10.0)
+    played = small.play(small.stage(world), small.contenders[0], [3, 4], lambda rounds: None)
+    np.testing.assert_allclose(arrays["tuning_regret"][1], played.regret.sum(axis=1), rtol=1e-4)
 
 
 def found_with(regret, seconds=None):

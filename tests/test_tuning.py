@@ -1,5 +1,6 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 import vits
@@ -36,6 +37,21 @@ def test_a_setting_that_fails_on_a_seed_is_out_of_the_race(monkeypatch, tmp_path
     row = run(monkeypatch, tmp_path / "run", "vits_ii", grid)
     assert row["settings_with_failed_seeds"] == 1
     assert row["hyperparameters"]["step_size"] == 1e-5
+
+
+def test_the_better_quarter_of_the_settings_plays_all_the_seeds(monkeypatch, tmp_path):
+    etas = (0.001, 0.01, 0.1, 1.0, 10.0)
+    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (tuning.Grid({"inverse_temperature": etas}),))
+    experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=9)
+    (cell,) = experiment.cells()
+    assert cell.cost == (5 * 2 + 2 * 7 + 3) * 40
+    (arrays,) = base.run(experiment, tmp_path / "run", preset="quick").cells.values()
+    regret = arrays["tuning_regret"]
+    assert regret.shape == (5, 9)
+    assert np.all(np.isfinite(regret[:, :2]))
+    finalists = np.argsort(np.mean(regret[:, :2], axis=1))[:2]
+    assert np.array_equal(np.flatnonzero(np.all(np.isfinite(regret), axis=1)), np.sort(finalists))
+    assert arrays["best"][0] == finalists[np.argmin(np.mean(regret[finalists], axis=1))]
 
 
 def test_what_has_no_grid_is_refused_in_a_sentence():

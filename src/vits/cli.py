@@ -63,6 +63,9 @@ Seeds = Annotated[
 Horizon = Annotated[
     int | None, typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's.")
 ]
+Data = Annotated[
+    Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or where `vits data` puts it, by default.")
+]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 
 
@@ -73,9 +76,7 @@ def run(
     algorithms: Algorithms = None,
     seeds: Seeds = None,
     horizon: Horizon = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or where `vits data` puts it, by default.")
-    ] = None,
+    data: Data = None,
     folder: Out = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
@@ -94,10 +95,11 @@ def tune(
         int,
         typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Fresh seeds that the settings are compared on."),
     ] = 10,
+    data: Data = None,
     folder: Out = None,
 ) -> None:
     """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
-    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon)
+    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon, data=data)
     from vits.tuning import tuning
 
     grids = tuning(settings, tuning_seeds=tuning_seeds)

@@ -4,22 +4,24 @@ The best setting of each algorithm in each world is chosen on one set of seeds a
 """
 
 import dataclasses
+import functools
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
-from vits import algorithms, checks, environments, models, results
+from vits import checks, results
 from vits.compare import Claim
-from vits.environments.base import Environment
-from vits.experiments.bandit import BanditExperiment, Contender, World
+from vits.experiments.bandit import Contender, RegretExperiment, Stage, World
 from vits.experiments.base import Cell, Experiment, Progress
+from vits.policies import Policy
 from vits.results import Arrays, Results
-from vits.simulation import simulate, simulate_grid
+from vits.simulation import simulate_each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +35,10 @@ class Grid:
         """Every combination of the values."""
         combinations = itertools.product(*self.values.values())
         return [{**dict(zip(self.values, point, strict=True)), **self.fixed} for point in combinations]
+
+    def without(self, names: Collection[str]) -> "Grid":
+        """The same grid but for these hyperparameters."""
+        return Grid({name: values for name, values in self.values.items() if name not in names}, self.fixed)
 
 
 _PRIOR = {"prior_precision": (0.1, 1.0, 10.0)}
@@ -53,82 +59,125 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 """
 
 
+FIRST_HEAT, FINALISTS = 4, 4
+"""All settings play one seed in so many; the best one in so many of a grid plays the other seeds too."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Tuning(Experiment):
-    """Tries every setting of every contender in every world of an experiment, and reports the best on fresh seeds."""
+    """Tries every setting of every contender in every world of an experiment, and reports the best on fresh seeds.
 
-    experiment: BanditExperiment
+    In two heats: all settings of a grid play a quarter of the tuning seeds, the better quarter of them plays the rest.
+    Fewer than eight seeds are played at once.
+    """
+
+    experiment: RegretExperiment
     tuning_seeds: int
+
+    def settings(self) -> dict[str, Any]:
+        """Everything needed to run it again."""
+        return {**super().settings(), "experiment": self.experiment.settings()}
 
     def cells(self) -> list[Cell]:
         """One cell per world and contender: the tuning and the report."""
         checks.count("tuning_seeds", self.tuning_seeds)
-        return [self._cell(world, who) for world in self.experiment.worlds for who in self.experiment.contenders]
-
-    def _cell(self, world: World, contender: Contender) -> Cell:
         experiment = self.experiment
-        environment = getattr(environments, world.environment)(**world.arguments)
-        grids = GRIDS[contender.algorithm]
-        tried = sum(len(grid.points()) for grid in grids) * self.tuning_seeds
+        stages = [(world, experiment.stage(world)) for world in experiment.worlds]
+        return [self._cell(world, stage, who) for world, stage in stages for who in experiment.contenders]
 
-        def compute(progress: Progress) -> Arrays:
-            return self._tune(environment, contender, progress)
-
+    def _cell(self, world: World, stage: Stage, contender: Contender) -> Cell:
+        experiment, grids = self.experiment, self._grids(contender)
+        num_seeds = [self._num_seeds(len(grid.points())) for grid in grids]
         return Cell(
             environment=world.label,
             algorithm=contender.label,
             chunk="all",
             hyperparameters=contender.hyperparameters,
-            cost=(tried + experiment.seeds) * experiment.horizon,
+            cost=(sum(all_ + finals for all_, finals in num_seeds) + experiment.seeds) * experiment.horizon,
             settings=[
                 dataclasses.asdict(world),
                 dataclasses.asdict(contender),
                 dataclasses.asdict(contender.model or experiment.model),
                 [dataclasses.asdict(grid) for grid in grids],
+                [FIRST_HEAT, FINALISTS],
                 experiment.horizon,
                 experiment.seeds,
                 experiment.seed,
                 self.tuning_seeds,
+                *experiment.content(),
             ],
-            compute=compute,
+            compute=functools.partial(self._tune, stage, contender),
         )
 
-    def _tune(self, environment: Environment, contender: Contender, progress: Progress) -> Arrays:
-        experiment = self.experiment
-        spec = contender.model or experiment.model
-        model = getattr(models, spec.name)(**spec.arguments)
-        # Seeds from `seeds` on tune, seeds below it report: never the same.
-        seeds = range(experiment.seeds, experiment.seeds + self.tuning_seeds)
+    def _grids(self, contender: Contender) -> list[Grid]:
+        return [grid.without(self.experiment.decides) for grid in GRIDS[contender.algorithm]]
+
+    def _heats(self) -> tuple[range, range]:
+        """Seeds from `seeds` on tune, seeds below it report: never the same."""
+        first = self.experiment.seeds
+        middle = first + (self.tuning_seeds // FIRST_HEAT if self.tuning_seeds >= 2 * FIRST_HEAT else self.tuning_seeds)
+        return range(first, middle), range(middle, first + self.tuning_seeds)
+
+    def _num_seeds(self, num_points: int) -> tuple[int, int]:
+        """How many times a seed is played in each heat."""
+        heat, final = self._heats()
+        return num_points * len(heat), -(-num_points // FINALISTS) * len(final)
+
+    def _tune(self, stage: Stage, contender: Contender, progress: Progress) -> Arrays:
+        heat, final = self._heats()
         tried: list[dict[str, Any]] = []
         regret, seconds = [], 0.0
-        for grid in GRIDS[contender.algorithm]:
+        for grid in self._grids(contender):
             points = grid.points()
-            fixed = {**contender.hyperparameters, **grid.fixed}
-            columns = {name: jnp.array([point[name] for point in points]) for name in grid.values}
-            policies = eqx.filter_vmap(
-                lambda values, fixed=fixed: algorithms.make(contender.algorithm, model, **{**fixed, **values})
-            )(columns)
-            played = simulate_grid(
-                experiment.seed, environment, policies, experiment.horizon, seeds=seeds, progress=progress
-            )
-            regret.append(np.where(played.failed, np.nan, played.cumulative_regret[..., -1]))
-            seconds += played.seconds
+            found, took = self._play(stage, contender, grid, points, heat, progress)
+            late = np.full((len(points), len(final)), np.inf)
+            seconds += took
+            if len(final):
+                best = np.argsort(_score(found))[: -(-len(points) // FINALISTS)]
+                late[best], took = self._play(stage, contender, grid, [points[i] for i in best], final, progress)
+                seconds += took
+            regret.append(np.concatenate([found, late], axis=1))
             tried += [{**contender.hyperparameters, **point} for point in points]
         everywhere = np.concatenate(regret)
-        # A setting with a failed seed is out of the race, whatever its other seeds say.
-        means = np.mean(everywhere, axis=1)
-        best = int(np.argmin(np.where(np.isnan(means), np.inf, means)))
-        policy = algorithms.make(contender.algorithm, model, **tried[best])
-        report = simulate(
-            experiment.seed, environment, policy, experiment.horizon, seeds=experiment.seeds, progress=progress
-        )
+        best_of_all = int(np.argmin(_score(everywhere)))
+        chosen = dataclasses.replace(contender, hyperparameters=tried[best_of_all])
+        report = self.experiment.play(stage, chosen, range(self.experiment.seeds), progress)
         return {
             **results.trace_arrays(report),
             "tried": np.array([json.dumps(point) for point in tried]),
             "tuning_regret": everywhere,
             "tuning_seconds": np.array([seconds]),
-            "best": np.array([best]),
+            "best": np.array([best_of_all]),
         }
+
+    def _play(
+        self,
+        stage: Stage,
+        contender: Contender,
+        grid: Grid,
+        points: Sequence[Mapping[str, Any]],
+        seeds: range,
+        progress: Progress,
+    ) -> tuple[Float[np.ndarray, "points seeds"], float]:
+        """Final regret of every point with every seed, NaN where a seed failed; and the seconds it took."""
+        experiment, model = self.experiment, self.experiment.model_of(contender)
+        which, players = (x.ravel() for x in np.meshgrid(np.arange(len(points)), np.asarray(seeds), indexing="ij"))
+        columns = {name: jnp.array([points[i][name] for i in which]) for name in grid.values}
+
+        def policy(values: Mapping[str, Any], own: Any) -> Policy:
+            hyperparameters = {**contender.hyperparameters, **grid.fixed, **values}
+            return stage.policy(dataclasses.replace(contender, hyperparameters=hyperparameters), model, own)
+
+        played = simulate_each(
+            experiment.seed,
+            stage.environment,
+            eqx.filter_vmap(policy)(columns, stage.own(players.tolist())),
+            experiment.horizon,
+            seeds=players.tolist(),
+            progress=progress,
+        )
+        final = np.where(played.failed, np.nan, played.cumulative_regret[..., -1])
+        return final.reshape(len(points), len(seeds)), played.seconds
 
     def row(
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
@@ -153,6 +202,12 @@ class Tuning(Experiment):
         return []
 
 
+def _score(regret: Float[np.ndarray, "points seeds"]) -> Float[np.ndarray, " points"]:
+    """Mean regret; infinite for a setting with a failed seed, which is out of the race whatever its other seeds say."""
+    means = np.mean(regret, axis=1)
+    return np.where(np.isnan(means), np.inf, means)
+
+
 def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
     """The tuning of a regret experiment.
 
@@ -163,9 +218,10 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
     Returns:
         An experiment that can be run, stored and resumed like any other.
     """
-    if not isinstance(experiment, BanditExperiment):
-        raise ValueError(f"'{experiment.name}' has no grids to tune over; linear, quadratic and the fixed arms have")
-    worlds = tuple(world for world in experiment.worlds if not world.hyperparameters)
+    if not isinstance(experiment, RegretExperiment):
+        raise ValueError(
+            f"'{experiment.name}' has no grids to tune over; linear, quadratic, movielens and the fixed arms have"
+        )
     contenders = tuple(contender for contender in experiment.contenders if contender.algorithm in GRIDS)
     if not contenders:
         names = ", ".join(contender.label for contender in experiment.contenders)
@@ -173,6 +229,6 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
     return Tuning(
         name=f"{experiment.name}-tuning",
         title=f"{experiment.title}, best of the grids",
-        experiment=dataclasses.replace(experiment, worlds=worlds, contenders=contenders),
+        experiment=dataclasses.replace(experiment, worlds=experiment.tuning_worlds(), contenders=contenders),
         tuning_seeds=tuning_seeds,
     )

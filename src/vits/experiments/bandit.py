@@ -3,9 +3,11 @@
 import abc
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, cast
 
+import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -13,8 +15,9 @@ from vits import algorithms, checks, environments, models, registry, results
 from vits.compare import Claim, Difference, all_of, claim, is_alike, is_less, paired
 from vits.environments.base import Environment
 from vits.experiments.base import Cell, Experiment, Progress
+from vits.policies import Policy
 from vits.results import Arrays, Results
-from vits.simulation import Trace, simulate
+from vits.simulation import Trace, simulate, simulate_each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +55,16 @@ class Contender:
         )
 
 
-Play = Callable[[list[int], Progress], Arrays]
-"""Plays these seeds, and gives what is to be stored."""
+class Stage(NamedTuple):
+    """A world, made: the environment, and how policies for it come about."""
 
-Game = Callable[[Contender, models.RewardModel], Play]
-"""How one contender plays, with its model, in one world."""
+    environment: Environment
+    policy: Callable[[Contender, models.RewardModel, Any], Policy]
+    """A contender's policy, from its model and what its seed brings with it."""
+    own: Callable[[Sequence[int]], Any] = lambda seeds: None
+    """What each of these seeds brings with it, on a leading axis; None if nothing."""
+    example: Any = None
+    """What one seed might bring."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,9 +80,40 @@ class RegretExperiment(Experiment):
     chunk: int = 50
     """Seeds that are played, and stored, together."""
 
+    decides: ClassVar[frozenset[str]] = frozenset()
+    """Hyperparameters that the experiment settles itself, so that there is nothing to tune."""
+
     @abc.abstractmethod
-    def game(self, world: World) -> Game:
-        """How contenders play in a world. Bad settings are refused here."""
+    def stage(self, world: World) -> Stage:
+        """Make a world. Bad settings are refused here."""
+
+    def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
+        """What is stored beside the trace."""
+        return {}
+
+    def content(self) -> list[Any]:
+        """What decides the numbers and is not in the settings, such as a checksum of data."""
+        return []
+
+    def tuning_worlds(self) -> tuple[World, ...]:
+        """The worlds in which contenders can be tuned: those where none has a setting of its own."""
+        return tuple(world for world in self.worlds if not world.hyperparameters)
+
+    def model_of(self, contender: Contender) -> models.RewardModel:
+        """The contender's model, or everybody's."""
+        spec = contender.model or self.model
+        return cast(models.RewardModel, getattr(models, spec.name)(**spec.arguments))
+
+    def play(self, stage: Stage, contender: Contender, seeds: Sequence[int], progress: Progress) -> Trace:
+        """Play these seeds: all with one policy, or each with its own."""
+        model, own = self.model_of(contender), stage.own(seeds)
+        if own is None:
+            policy = stage.policy(contender, model, None)
+        else:
+            policy = eqx.filter_vmap(lambda own: stage.policy(contender, model, own))(own)
+        # What has no numbers is the same for every seed.
+        run = simulate if own is None or not jax.tree.leaves(policy) else simulate_each
+        return run(self.seed, stage.environment, policy, self.horizon, seeds=seeds, progress=progress)
 
     def cells(self) -> list[Cell]:
         """One cell per world, contender and chunk of seeds."""
@@ -82,10 +121,9 @@ class RegretExperiment(Experiment):
         checks.count("seeds", self.seeds)
         cells = []
         for world in self.worlds:
-            game = self.game(world)
+            stage = self.stage(world)
             for contender in (contender.within(world) for contender in self.contenders):
-                model = contender.model or self.model
-                play = game(contender, getattr(models, model.name)(**model.arguments))
+                stage.policy(contender, self.model_of(contender), stage.example)  # refuses bad settings now
                 for first in range(0, self.seeds, self.chunk):
                     seeds = list(range(first, min(first + self.chunk, self.seeds)))
                     cells.append(
@@ -98,14 +136,19 @@ class RegretExperiment(Experiment):
                             settings=[
                                 {**dataclasses.asdict(world), "hyperparameters": None},
                                 dataclasses.asdict(contender),
-                                dataclasses.asdict(model),
+                                dataclasses.asdict(contender.model or self.model),
                                 self.horizon,
                                 self.seed,
+                                *self.content(),
                             ],
-                            compute=functools.partial(play, seeds),
+                            compute=functools.partial(self._compute, stage, contender, seeds),
                         )
                     )
         return cells
+
+    def _compute(self, stage: Stage, contender: Contender, seeds: list[int], progress: Progress) -> Arrays:
+        trace = self.play(stage, contender, seeds, progress)
+        return {**results.trace_arrays(trace), **self.notes(stage.environment, seeds, trace)}
 
     def row(
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
@@ -131,24 +174,14 @@ class RegretExperiment(Experiment):
 class BanditExperiment(RegretExperiment):
     """Every contender is one policy, whatever the seed."""
 
-    def game(self, world: World) -> Game:
-        """Plays the named environment with the named algorithm."""
+    def stage(self, world: World) -> Stage:
+        """The named environment, and the named algorithms."""
         environment = getattr(environments, world.environment)(**world.arguments)
+        return Stage(environment, _policy)
 
-        def game(contender: Contender, model: models.RewardModel) -> Play:
-            policy = algorithms.make(contender.algorithm, model, **contender.hyperparameters)
 
-            def play(seeds: list[int], progress: Progress) -> Arrays:
-                trace = simulate(self.seed, environment, policy, self.horizon, seeds=seeds, progress=progress)
-                return {**results.trace_arrays(trace), **self.notes(environment, seeds, trace)}
-
-            return play
-
-        return game
-
-    def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
-        """What is stored beside the trace."""
-        return {}
+def _policy(contender: Contender, model: models.RewardModel, own: None) -> Policy:
+    return algorithms.make(contender.algorithm, model, **contender.hyperparameters)
 
 
 def final(found: Results, environment: str, algorithm: str) -> Float[np.ndarray, " seeds"]:

@@ -3,9 +3,8 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,9 +13,10 @@ from jaxtyping import Float
 from vits import algorithms, environments, models, results, simulation
 from vits.compare import FAILS, HOLDS, Claim, Difference, all_of, claim, is_less, paired
 from vits.data import movielens as ratings
-from vits.environments.movielens import MoviePrior, movie_prior
-from vits.experiments.bandit import Contender, Game, Model, Play, RegretExperiment, World, final
-from vits.experiments.base import Cell, Progress
+from vits.environments.base import Environment
+from vits.environments.movielens import SCALES, MoviePrior, movie_prior
+from vits.environments.movielens import MovieLens as Movies
+from vits.experiments.bandit import Contender, Model, RegretExperiment, Stage, World, final
 from vits.policies import Policy
 from vits.replay import replay
 from vits.results import Arrays, Results
@@ -38,6 +38,8 @@ class MovieWorld(World):
 class MovieLens(RegretExperiment):
     """Logistic rewards, a posterior for every movie, and for every seed a prior from the movies it drew."""
 
+    decides: ClassVar[frozenset[str]] = frozenset({"prior_precision"})
+
     worlds: tuple[MovieWorld, ...]
     data: str | Path | None = None
     """Where the ratings are; see `vits.data.movielens.find`."""
@@ -47,37 +49,35 @@ class MovieLens(RegretExperiment):
         """Everything needed to run it again; the data by their content, since they may lie anywhere."""
         return {**super().settings(), "data": ratings.checksum(self.data)}
 
-    def cells(self) -> list[Cell]:
-        """One cell per world, contender and chunk of seeds."""
-        content = ratings.checksum(self.data)
-        return [cell._replace(settings=[*cell.settings, content]) for cell in super().cells()]
+    def content(self) -> list[Any]:
+        """The ratings, by their checksum."""
+        return [ratings.checksum(self.data)]
 
-    def game(self, world: World) -> Game:
-        """Every seed has a policy with its own prior; what it played is then measured on the logit scale too."""
+    def stage(self, world: World) -> Stage:
+        """The movies; every seed brings a prior from those it drew."""
         assert isinstance(world, MovieWorld)
-        environment, on_logits = (
-            environments.movielens(self.data, scale=scale, edition=self.edition, **world.arguments)
-            for scale in ("probability", "logit")
-        )
+        environment = environments.movielens(self.data, edition=self.edition, **world.arguments)
 
-        def game(contender: Contender, model: models.RewardModel) -> Play:
-            def policy(prior: MoviePrior) -> Policy:
-                return _policy(contender, model, world, environment.num_arms, prior)
+        def policy(contender: Contender, model: models.RewardModel, prior: MoviePrior) -> Policy:
+            return _policy(contender, model, world, environment.num_arms, prior)
 
-            policy(MoviePrior(jnp.zeros(environment.dim), jnp.ones(environment.dim)))  # refuses bad settings now
+        def priors(seeds: Sequence[int]) -> MoviePrior:
+            return jax.vmap(movie_prior)(simulation.worlds(self.seed, environment, seeds=seeds))
 
-            def play(seeds: list[int], progress: Progress) -> Arrays:
-                priors = jax.vmap(movie_prior)(simulation.worlds(self.seed, environment, seeds=seeds))
-                policies = eqx.filter_vmap(policy)(priors)
-                # What has no numbers has no prior either, and is the same for every seed.
-                run = simulation.simulate_each if jax.tree.leaves(policies) else simulation.simulate
-                trace: Trace = run(self.seed, environment, policies, self.horizon, seeds=seeds, progress=progress)
-                again = replay(self.seed, on_logits, trace.action, seeds=seeds)
-                return {**results.trace_arrays(trace), "logit_regret": again.regret}
+        return Stage(environment, policy, priors, MoviePrior(jnp.zeros(environment.dim), jnp.ones(environment.dim)))
 
-            return play
+    def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
+        """`logit_regret`: what was played, measured on the logit scale too."""
+        assert isinstance(environment, Movies)
+        on_logits = dataclasses.replace(environment, scale=SCALES["logit"])
+        return {"logit_regret": replay(self.seed, on_logits, trace.action, seeds=seeds).regret}
 
-        return game
+    def tuning_worlds(self) -> tuple[World, ...]:
+        """One for each kind of prior: eta is what is tuned."""
+        kinds: dict[str, MovieWorld] = {}
+        for world in self.worlds:
+            kinds.setdefault("tempered" if world.tempered else "untempered", world)
+        return tuple(dataclasses.replace(world, label=label) for label, world in kinds.items())
 
     def row(
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
