@@ -123,7 +123,10 @@ def _conditioned(power: float) -> Callable[[History], History]:
 FAULTS = (
     Fault("nothing"),
     *(Fault(f"reward {v}", observation=_reward(float(v))) for v in ("nan", "inf", "-inf", "1e38", "-1e38", "1e-38")),
-    *(Fault(f"feature {v}", observation=_feature(float(v))) for v in ("nan", "inf", "-inf", "1e38", "1e20", "1e-38")),
+    *(
+        Fault(f"feature {v}", observation=_feature(float(v)))
+        for v in ("nan", "inf", "-inf", "1e38", "1e20", "1e10", "1e-38")
+    ),
     Fault("feature subnormal", observation=_feature(TINY)),
     Fault("reward subnormal", observation=_reward(TINY)),
     Fault("zero vector", observation=lambda phi, r: (np.zeros_like(phi), r)),
@@ -156,8 +159,10 @@ FAULTS = (
     Fault("logistic, separable", history=_rewards(_separable), model="logistic"),
     Fault("logistic, constant rewards", history=_rewards(lambda phi, r: np.ones_like(r)), model="logistic"),
     Fault("logistic, reward nan", observation=_reward(np.nan), model="logistic"),
-    Fault("logistic, feature 1e38", observation=_feature(1e38), model="logistic"),
-    Fault("logistic, feature 1e200", observation=_feature(1e200), model="logistic"),
+    *(
+        Fault(f"logistic, feature {v}", observation=_feature(float(v)), model="logistic")
+        for v in ("1e10", "1e38", "1e200")
+    ),
     Fault("logistic, eta 1e-3", settings=_value(inverse_temperature=1e-3), model="logistic"),
     Fault("logistic, eta 1e2", settings=_value(inverse_temperature=1e2), model="logistic"),
     Fault("logistic, lambda 1e-3", settings=_value(prior_precision=1e-3), model="logistic"),

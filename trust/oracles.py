@@ -47,14 +47,17 @@ class Evidence(NamedTuple):
 
 
 def verdict(algorithm: str, seen: Evidence) -> tuple[bool, str]:
-    """Whether a posterior is right, and by how much it is not."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
-        errors = ORACLES[algorithm](seen)
-    worst = max(errors, key=lambda name: np.nan_to_num(errors[name][0] / errors[name][1], nan=np.inf), default=None)
+    """Whether a posterior is right, and by how much it is not; where that cannot be known, it is not right."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+            errors = ORACLES[algorithm](seen)
+            worst = max(errors, key=lambda name: np.nan_to_num(np.divide(*errors[name]), nan=np.inf), default=None)
+    except reference.NotConverged as error:
+        return False, f"the reference has {error}"
     if worst is None:
         return True, ""
     found, allowed = errors[worst]
-    return bool(found <= allowed), f"{worst} {found:.2g} (allowed: {allowed:.2g})"
+    return bool(found <= allowed < np.inf), f"{worst} {found:.2g} (allowed: {allowed:.2g})"
 
 
 Errors = dict[str, tuple[float, float]]

@@ -1,5 +1,6 @@
 """What posteriors should be, computed anew from all data at once, in double precision, by NumPy alone."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,14 +58,24 @@ def sigmoid(f: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
     return 0.5 * (1.0 + np.tanh(0.5 * f))
 
 
+CERTAIN = 1e-6
+"""How far from what it looks for a reference may end, in its own standard deviations."""
+
+
+class NotConverged(ArithmeticError):
+    """There is no reference to compare with."""
+
+
 def logistic(
-    features: Rows, rewards: Vector, *, eta: float, precision: float, variational: bool, steps: int = 200
+    features: Rows, rewards: Vector, *, eta: float, precision: float, variational: bool, steps: int = 500
 ) -> Gaussian:
     """The best Gaussian for a logistic model under N(0, I / precision), by damped Newton steps.
 
     `variational`: the minimiser of the divergence to the posterior, its expectations by quadrature; else Laplace's.
+    It is certain of its answer, or says that it has none: the potential is at least as convex as the prior, so that
+    |theta - mode| <= |grad| / precision, whatever the features.
     """
-    dim = features.shape[1]
+    dim, still = features.shape[1], np.zeros(len(rewards))
 
     def potential(theta: Vector) -> float:
         f = features @ theta
@@ -79,22 +90,45 @@ def logistic(
         hessian = eta * (features.T * p2) @ features + precision * np.eye(dim)
         return eta * features.T @ (p - rewards) + precision * mean, hessian
 
+    def left(grad: Vector, hessian: Matrix) -> float:
+        """A bound on the way that is left, in standard deviations."""
+        return float(np.sqrt(np.linalg.norm(hessian, 2)) * np.linalg.norm(grad) / precision)
+
     mean = np.zeros(dim)
+    grad, hessian = looked(mean, still)
     for _ in range(steps):
-        grad, hessian = looked(mean, np.zeros(len(rewards)))
+        if left(grad, hessian) <= CERTAIN:
+            break
         move = np.linalg.solve(hessian, grad)
-        while potential(mean - move) > potential(mean) and np.linalg.norm(move) > 1e-12:
+        # Where Newton's method converges by itself, values differ by less than their rounding.
+        while grad @ move > 1e-6 and potential(mean - move) > potential(mean):
             move = 0.5 * move
         mean = mean - move
-        if np.linalg.norm(move) < 1e-12 * (1.0 + np.linalg.norm(mean)):
-            break
-    grad, hessian = looked(mean, np.zeros(len(rewards)))
-    for _ in range(50 if variational else 0):
-        deviation = np.linalg.norm(np.linalg.solve(np.linalg.cholesky(hessian), features.T), axis=0)
-        grad, curved = looked(mean, deviation)
+        grad, hessian = looked(mean, still)
+    else:
+        raise NotConverged(f"no mode after {steps} steps, but a gradient of {np.linalg.norm(grad):.2g}")
+    return _variational(looked, features, mean, hessian, steps) if variational else Gaussian(mean, _root(hessian))
+
+
+def _variational(
+    looked: Callable[[Vector, Vector], tuple[Vector, Matrix]], features: Rows, mean: Vector, hessian: Matrix, steps: int
+) -> Gaussian:
+    """The Gaussian whose precision is the mean Hessian under it, and whose mean gradient is zero; from Laplace's."""
+    for _ in range(steps):
+        root = _root(hessian)
+        grad, curved = looked(mean, np.linalg.norm(np.linalg.solve(root.T, features.T), axis=0))
+        away = np.linalg.norm(np.linalg.solve(root.T, grad))
+        wrong = np.linalg.norm(np.linalg.solve(root.T, np.linalg.solve(root.T, curved - hessian).T))
+        if max(away, wrong) <= CERTAIN:
+            return Gaussian(mean, root)
         hessian = 0.5 * hessian + 0.5 * curved
         mean = mean - 0.5 * np.linalg.solve(hessian, grad)
-    return Gaussian(mean, np.linalg.cholesky(hessian).T)
+    raise NotConverged(f"no best Gaussian after {steps} steps, but {max(away, wrong):.2g} standard deviations to go")
+
+
+def _root(precision: Matrix) -> Matrix:
+    """R upper triangular with R' R = P."""
+    return np.linalg.cholesky(precision).T
 
 
 def distance(mean: Vector, sqrt_cov: Matrix, reference: Gaussian) -> Distance:

@@ -1,11 +1,12 @@
 """The exact Gaussian posterior of a linear model, by square-root updates."""
 
+import math
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from vits.posteriors.base import RESOLUTION, GaussianPosterior, epsilon, guarded, is_unresolved
+from vits.posteriors.base import GaussianPosterior, epsilon, guarded, is_unresolved
 from vits.potentials import Quadratic
 from vits.types import Info, Observation, Scalar
 
@@ -48,18 +49,20 @@ class Exact(GaussianPosterior):
         move = direction * ((observation.reward - phi @ state.mean) / s) + state.rounding
         mean = state.mean + move
         new = ExactState(mean, shrunk(state.sqrt_cov, v, q), rounding=move - (mean - state.mean))
-        lost = is_unresolved(new.mean, new.sqrt_cov) | _is_drowned(phi, new.sqrt_cov, q * jnp.linalg.norm(v))
+        lost = is_unresolved(new.mean, new.sqrt_cov) | _is_drowned(phi, state.sqrt_cov, q * jnp.linalg.norm(v))
         # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
         return guarded(observation, state, new, parameters=(new, s), exploded=lost)
 
 
 def _is_drowned(phi: Float[Array, " d"], sqrt_cov: Float[Array, "d d"], deviation: Scalar) -> Bool[Array, ""]:
-    """Whether rounding the rows of B drowns the deviation of phi' theta that they are to give.
+    """Whether rounding the rows of the old B drowns the deviation of phi' theta that the new one is to give.
 
-    So it is where a prior is a million times wider than what the data leave: in single precision B cannot hold both.
+    So it is where a prior is much wider than what the data leave: by 1e5 in single precision, by 1e9 in double. Beyond,
+    B cannot hold both; up to there, a deviation keeps almost half of the digits.
     """
-    rounding = epsilon(phi) * (jnp.abs(phi) @ jnp.linalg.norm(sqrt_cov, axis=1))
-    return ~(rounding <= RESOLUTION * deviation)
+    precision = epsilon(phi)
+    rounding = precision * jnp.linalg.norm(phi * jnp.linalg.norm(sqrt_cov, axis=1))
+    return ~(rounding <= 10.0 * math.sqrt(precision) * deviation)
 
 
 def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> Float[Array, "d d"]:

@@ -134,11 +134,13 @@ class Langevin(Posterior):
 
     def update(self, key: Key[Array, ""], state: LangevinState, observation: Observation) -> tuple[LangevinState, Info]:
         """Add the observation, then take K steps."""
-        design = state.design
+        design, lost = state.design, jnp.asarray(False)
         if self.design is not None and design is not None:
-            design, _ = self.design.update(key, design, observation)
+            design, info = self.design.update(key, design, observation)
+            lost = info.rejected
         learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
         theta, diagnostics = self._walk(key, learnt)
+        diagnostics["exploded"] |= lost  # without the observation, the preconditioner is no bound
         return guarded(observation, state, learnt._replace(theta=theta), parameters=theta, **diagnostics)
 
     def advance(self, key: Key[Array, ""], state: LangevinState) -> tuple[LangevinState, Info]:

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
 from vits import linalg
-from vits.posteriors.base import GaussianPosterior, epsilon, exploded, guarded, is_unresolved
+from vits.posteriors.base import GaussianPosterior, epsilon, exploded, guarded, is_drowned, is_unresolved
 from vits.posteriors.draws import Draws
 from vits.potentials import Data, Potential
 from vits.steps import StepRule, Terrain
@@ -32,6 +32,9 @@ BLUR = 0.01
 
 INVERSE_TOLERANCE = 0.1
 """How far D' B may be from the identity (Frobenius norm) at the end of a round before D is recomputed."""
+
+PATIENCE = 1e6
+"""Rounds after which steps must have reached the widest direction; shorter steps are reported as cut."""
 
 
 class VITSState(NamedTuple):
@@ -252,9 +255,12 @@ class VITS(GaussianPosterior):
             state,
             new,
             parameters=new[:3],
-            exploded=burst | ~(inverse.error <= INVERSE_TOLERANCE) | is_unresolved(new.mean, new.sqrt_cov),
+            exploded=burst
+            | ~(inverse.error <= INVERSE_TOLERANCE)
+            | is_unresolved(new.mean, new.sqrt_cov)
+            | is_drowned(state.sqrt_cov, largest),
             step=h,
-            step_capped=plan.capped | out_of_reach | self._is_blurred(new),
+            step_capped=plan.capped | out_of_reach | self._is_blurred(new) | _is_stuck(num_steps * h, new.sqrt_cov),
             stiffness=jnp.maximum(h * largest, h_B * inflated),
             inverse_error=inverse.error,
             refreshed=refreshed | inverse.refreshed,
@@ -295,3 +301,12 @@ class VITS(GaussianPosterior):
 
 def _distance(old: VITSState, new: VITSState) -> Scalar:
     return jnp.linalg.norm(new.mean - old.mean) + jnp.linalg.norm(new.sqrt_cov - old.sqrt_cov)
+
+
+def _is_stuck(way: Scalar, sqrt_cov: Float[Array, "params params"]) -> Bool[Array, ""]:
+    """Whether a round's steps, `way` = h K together, are as good as none for the widest direction of B.
+
+    Of what is left to learn there, 1 / deviation^2 being its precision, a round takes the part h K / deviation^2. One
+    feature of 1e5 among others of 1 shortens all steps that far.
+    """
+    return ~(PATIENCE * way >= jnp.max(jnp.sum(jnp.square(sqrt_cov), axis=1)))
