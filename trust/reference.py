@@ -34,8 +34,8 @@ class Distance(NamedTuple):
 
     @property
     def worst(self) -> float:
-        """The larger of the two."""
-        return max(self.mean, self.deviation)
+        """The larger of the two; not a number if either is not."""
+        return float(np.maximum(self.mean, self.deviation))
 
 
 def linear(features: Rows, rewards: Vector, *, eta: float, precision: float) -> Gaussian:
@@ -119,11 +119,12 @@ def _variational(
         grad, curved = looked(mean, np.linalg.norm(np.linalg.solve(root.T, features.T), axis=0))
         away = np.linalg.norm(np.linalg.solve(root.T, grad))
         wrong = np.linalg.norm(np.linalg.solve(root.T, np.linalg.solve(root.T, curved - hessian).T))
-        if max(away, wrong) <= CERTAIN:
+        left = np.maximum(away, wrong)
+        if left <= CERTAIN:
             return Gaussian(mean, root)
         hessian = 0.5 * hessian + 0.5 * curved
         mean = mean - 0.5 * np.linalg.solve(hessian, grad)
-    raise NotConverged(f"no best Gaussian after {steps} steps, but {max(away, wrong):.2g} standard deviations to go")
+    raise NotConverged(f"no best Gaussian after {steps} steps, but {left:.2g} standard deviations to go")
 
 
 def _root(precision: Matrix) -> Matrix:

@@ -75,7 +75,7 @@ def soaks(scale: float = 1.0) -> list[Soak]:
     exact = lambda phi, r: reference.linear(phi, r, eta=1.0, precision=1.0)  # noqa: E731
     closest = lambda phi, r: reference.logistic(phi, r, eta=1.0, precision=1.0, variational=True)  # noqa: E731
     windowed = vits.make("vits_ii", linear, window=window, num_steps=20)
-    full = vits.make("vits_ii", logistic, num_steps=1, capacity=tenth)
+    full = vits.make("vits_ii", logistic, num_steps=2, capacity=tenth)
     return [
         Soak("lin_ts", vits.make("lin_ts", linear), million, million, exact),
         Soak("vits_ii, window 256", windowed, million, window, exact),
@@ -123,7 +123,7 @@ def run(soak: Soak, progress: Callable[[int], None] = lambda _: None) -> Outcome
         not_finite += int(np.sum(~info.is_finite))
         rejected += int(np.sum(info.rejected))
         refreshed += int(np.sum(info.refreshed))
-        error = max(error, float(np.max(info.inverse_error)))
+        error = float(np.maximum(error, np.max(info.inverse_error)))
         progress(CHUNK)
         if first <= soak.rounds // 5:
             settled = peak_memory()
