@@ -28,6 +28,10 @@ from vits.types import Info, Observation, Scalar, all_finite, report
 PRODUCTS = 8
 """Products with the Hessian in a power iteration."""
 
+PATIENCE = 1e5
+"""Steps whose noise, if it added up, must take a chain as far as its parameters are large; shorter ones are reported
+as cut."""
+
 
 class LangevinState(NamedTuple):
     """Where the chain stands, which is the draw to be played; the preconditioner, if there is one; the data seen."""
@@ -175,12 +179,13 @@ class Langevin(Posterior):
         zero = jnp.zeros((), state.theta.dtype)
         walk = jax.lax.fori_loop(0, plan.num_steps, step, Walk(state.theta, zero, zero))
         spread = jnp.sqrt(2.0 * h) * jnp.linalg.norm(noise[0])
+        size = jnp.max(jnp.abs(walk.theta))
         return walk.theta, {
             # A chain so far out that rounding drowns its noise does not move.
             "exploded": exploded(walk.first, walk.last, spread)
-            | ~(epsilon(walk.theta) * jnp.max(jnp.abs(walk.theta)) <= RESOLUTION * spread),
+            | ~(epsilon(walk.theta) * size <= RESOLUTION * spread),
             "step": h,
-            "step_capped": plan.capped,
+            "step_capped": plan.capped | ~(size <= PATIENCE * spread),
             "stiffness": h * metric.curvature,
         }
 
