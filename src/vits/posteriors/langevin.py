@@ -182,8 +182,7 @@ class Langevin(Posterior):
         size = jnp.max(jnp.abs(walk.theta))
         return walk.theta, {
             # A chain so far out that rounding drowns its noise does not move.
-            "exploded": exploded(walk.first, walk.last, spread)
-            | ~(epsilon(walk.theta) * size <= RESOLUTION * spread),
+            "exploded": exploded(walk.first, walk.last, spread) | ~(epsilon(walk.theta) * size <= RESOLUTION * spread),
             "step": h,
             "step_capped": plan.capped | ~(size <= PATIENCE * spread),
             "stiffness": h * metric.curvature,
