@@ -186,7 +186,7 @@ def test_eta_is_tuned_for_each_kind_of_prior_and_every_seed_keeps_its_own(small,
     arrays = found.cells["tempered", "lin_ts"]
     assert arrays["tuning_regret"].shape == (2, 2)
     world = dataclasses.replace(small.worlds[0], inverse_temperature=10.0)
-    played = small.play(small.stage(world), small.contenders[0], [3, 4], lambda rounds: None)
+    played = small.play(small.stage(world), small.contenders[0], [10_000, 10_001], lambda rounds: None)
     np.testing.assert_allclose(arrays["tuning_regret"][1], played.regret.sum(axis=1), rtol=1e-4)
 
 

@@ -55,7 +55,7 @@ def list_() -> None:
 
 
 Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
-Preset = Annotated[str, typer.Option(help="quick, or the paper's own settings.")]
+Preset = Annotated[str, typer.Option(help="quick, or paper: its own settings; quadratic has tanh too.")]
 Algorithms = Annotated[str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")]
 Seeds = Annotated[
     int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")
@@ -108,8 +108,7 @@ def tune(
 
 def _settings(experiment: str, preset: str, **changes: Any) -> Any:
     registry.lookup("experiment", experiment, registry.EXPERIMENTS)
-    if preset not in registry.PRESETS:
-        raise registry.unknown("preset", preset, registry.PRESETS)
+    registry.check_preset(experiment, preset)
     import dataclasses
 
     settings = registry.experiment_module(experiment).PRESETS[preset]

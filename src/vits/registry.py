@@ -71,6 +71,7 @@ ALGORITHMS = {entry.name: entry for entry in _ALGORITHMS}
 EXPERIMENTS = {entry.name: entry for entry in _EXPERIMENTS}
 
 PRESETS = ("quick", "paper")
+MORE_PRESETS = {"quadratic": ("tanh",)}
 DATA_SETS = ("movielens",)
 
 
@@ -87,6 +88,13 @@ def lookup(kind: str, name: str, table: dict[str, Entry]) -> Entry:
     if name not in table:
         raise unknown(kind, name, table)
     return table[name]
+
+
+def check_preset(experiment: str, preset: str) -> None:
+    """Refuse a preset that an experiment does not have."""
+    known = (*PRESETS, *MORE_PRESETS.get(experiment, ()))
+    if preset not in known:
+        raise unknown("preset", preset, known)
 
 
 def experiment_module(name: str) -> Any:

@@ -59,6 +59,9 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 """
 
 
+FIRST_SEED = 10_000
+"""Seeds from this one on tune, seeds below it report, in every preset: never the same."""
+
 FIRST_HEAT, FINALISTS = 4, 4
 """All settings play one seed in so many; the best one in so many of a grid plays the other seeds too."""
 
@@ -82,6 +85,10 @@ class Tuning(Experiment):
         """One cell per world and contender: the tuning and the report."""
         checks.count("tuning_seeds", self.tuning_seeds)
         experiment = self.experiment
+        if experiment.seeds > FIRST_SEED:
+            raise ValueError(
+                f"seeds must be at most {FIRST_SEED}, where those that tune begin, but is {experiment.seeds}"
+            )
         stages = [(world, experiment.stage(world)) for world in experiment.worlds]
         return [self._cell(world, stage, who) for world, stage in stages for who in experiment.contenders]
 
@@ -113,8 +120,8 @@ class Tuning(Experiment):
         return [grid.without(self.experiment.decides) for grid in GRIDS[contender.algorithm]]
 
     def _heats(self) -> tuple[range, range]:
-        """Seeds from `seeds` on tune, seeds below it report: never the same."""
-        first = self.experiment.seeds
+        """The seeds of each heat."""
+        first = FIRST_SEED
         middle = first + (self.tuning_seeds // FIRST_HEAT if self.tuning_seeds >= 2 * FIRST_HEAT else self.tuning_seeds)
         return range(first, middle), range(middle, first + self.tuning_seeds)
 

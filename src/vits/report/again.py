@@ -25,9 +25,11 @@ def preset(summary: Summary) -> Preset | None:
     """Where the settings of a run came from; None if no preset of the library has its name."""
     name, run = summary["experiment"], summary["settings"]
     experiment = name.removesuffix("-tuning")
-    if experiment not in registry.EXPERIMENTS or summary["preset"] not in registry.PRESETS:
+    if experiment not in registry.EXPERIMENTS:
         return None
-    usual = registry.experiment_module(experiment).PRESETS[summary["preset"]]
+    usual = registry.experiment_module(experiment).PRESETS.get(summary["preset"])
+    if usual is None:
+        return None
     verb = "run"
     if name != experiment:
         usual, run, verb = tuning(usual).experiment, run["experiment"], "tune"
