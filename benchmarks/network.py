@@ -32,7 +32,7 @@ def rows(*, width: int = 20, rounds: int = 500, repeats: int = 10) -> list[Measu
     def products(A: Any, B: Any, D: Any) -> Any:
         return A @ B, (D @ D.T - A) @ D
 
-    hessian = eqx.filter_jit(lambda data, points: potential.mean_hessian(data, points))
+    hessian = eqx.filter_jit(lambda data, points: potential.derivatives(data, points).hessian)
     gradient = eqx.filter_jit(lambda data, points: jax.vmap(potential.grad, (None, 0))(data, points))
     A = hessian(data, points)
     one_step, more_steps = (_round(_policy(steps, width), state, rounds) for steps in (1, STEPS + 1))

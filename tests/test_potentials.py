@@ -95,6 +95,7 @@ def test_gradient_and_hessian_are_those_of_the_plain_sum(name, options):
     found = derivatives(U, data, theta, reference)
     np.testing.assert_allclose(found["grad"], found["autodiff grad"], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found["hessian"], found["autodiff hessian"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found["grads"], [found["grad"], found["mirrored grad"]], rtol=1e-9, atol=1e-9)
     mean = 0.5 * (found["hessian"] + found["mirrored hessian"])
     # Where every row is looked at from one point only, swapping the points shows each row from the other one.
     estimate = 0.5 * (found["mean hessian"] + found["swapped mean hessian"])
@@ -114,8 +115,10 @@ def derivatives(U, data, theta, reference, step=1e-5):
         "hessian": U.hessian(data, theta),
         "autodiff grad": jax.grad(reference)(theta),
         "autodiff hessian": jax.hessian(reference)(theta),
-        "mean hessian": U.mean_hessian(data, jnp.stack([theta, -theta])),
-        "swapped mean hessian": U.mean_hessian(data, jnp.stack([-theta, theta])),
+        "mean hessian": U.derivatives(data, jnp.stack([theta, -theta])).hessian,
+        "swapped mean hessian": U.derivatives(data, jnp.stack([-theta, theta])).hessian,
+        "grads": U.derivatives(data, jnp.stack([theta, -theta])).grads,
+        "mirrored grad": U.grad(data, -theta),
         "mirrored hessian": U.hessian(data, -theta),
         "difference of values": differences(reference),
         "difference of grads": differences(lambda theta: U.grad(data, theta)),

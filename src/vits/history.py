@@ -87,8 +87,8 @@ class History(Undoable):
             seen=jnp.where(accepted, self.seen, old.seen),
         )
 
-    def sum(self, term: Term[Total]) -> Total:
-        """The sum of a term over all observations, block by block."""
+    def sum(self, term: Term[Total], start: Total | None = None) -> Total:
+        """The sum of a term over all observations, block by block, onto `start`."""
 
         def add(i: Int[Array, ""], total: Total) -> Total:
             start = i * self.block
@@ -97,9 +97,10 @@ class History(Undoable):
             weights = (start + jnp.arange(self.block) < self.count).astype(self.rewards.dtype)
             return jax.tree.map(jnp.add, total, term(features, rewards, weights))
 
-        first = self.features[: self.block], self.rewards[: self.block], self.rewards[: self.block]
-        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(term, *first))
-        return jax.lax.fori_loop(0, self.num_blocks, add, zero)
+        if start is None:
+            first = self.features[: self.block], self.rewards[: self.block], self.rewards[: self.block]
+            start = zeros_like(term, *first)
+        return jax.lax.fori_loop(0, self.num_blocks, add, start)
 
     def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
         """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""
@@ -165,9 +166,19 @@ class Minibatch(eqx.Module):
         size = self.rewards.shape[0]
         return jnp.where(self.count > size, 1.0 + self.count / size, 1.0)
 
-    def sum(self, term: Term[Total]) -> Total:
-        """An unbiased estimate of the sum of a term over all observations."""
-        return term(self.features, self.rewards, self.weights)
+    def sum(self, term: Term[Total], start: Total | None = None) -> Total:
+        """An unbiased estimate of the sum of a term over all observations, onto `start`."""
+        return onto(start, term(self.features, self.rewards, self.weights))
+
+
+def onto(start: Total | None, total: Total) -> Total:
+    """The two together; None is nothing."""
+    return total if start is None else jax.tree.map(jnp.add, start, total)
+
+
+def zeros_like(function: Callable[..., Total], *args: Array) -> Total:
+    """Zeros in the shape of what a function returns."""
+    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *args))
 
 
 class Buffer(eqx.Module):

@@ -1,6 +1,7 @@
 """The few shapes that everything shares."""
 
 import abc
+import os
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -9,6 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vits import checks
+
+if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+    # Whoever decides or learns waits for the answer, so that handing the work to another thread only makes it late.
+    # It counts if JAX has not run anything before.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
 
 Scalar = Float[Array, ""]
 State = Any

@@ -30,6 +30,11 @@ LAPACK = threading.RLock()
 """Held by programs that call LAPACK: XLA spreads its batches over a pool of threads where two programs can each wait
 for the other, forever."""
 
+_ONE_BY_ONE = functools.partial(
+    jax.jit, compiler_options={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+)
+"""Compiled to run its operations one after the other: each is too short to be worth handing to another thread."""
+
 _HOLE = object()
 
 
@@ -109,7 +114,7 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
             arrays[i] = array
         return arrays
 
-    @jax.jit
+    @_ONE_BY_ONE
     def score(view: Arrays, key: Array, number: Array, features: Array) -> Array:
         return scores(whole(view), decision_key(key, number), features)
 
@@ -204,14 +209,14 @@ def learner(policy: Skeleton, state: Skeleton) -> Learner:
         new, info = agent.update(decision_key(key, number), old, row)
         return new, jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
 
-    @jax.jit
+    @_ONE_BY_ONE
     def one(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch
     ) -> tuple[Arrays, Array]:
         new, found = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
         return take_apart(new)[1], jnp.append(found, -1 + found[0])
 
-    @jax.jit
+    @_ONE_BY_ONE
     def many(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch, count: Array
     ) -> tuple[Arrays, Array]:

@@ -33,7 +33,7 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: steps a round.
+        num_steps: steps a round at most; after the first, none is taken within 0.05 standard deviations of the optimum.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance

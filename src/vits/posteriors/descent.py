@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from vits.potentials import Data, Potential
 from vits.types import Scalar, choose
 
 MAX_HALVINGS = 10
@@ -28,77 +29,100 @@ class Line(NamedTuple):
     slope_at_end: Scalar
 
 
-class Damped(NamedTuple):
-    """Where a damped step led, the fraction of the way that was taken, and whether it had to be cut."""
+class Walk(NamedTuple):
+    """Where damped steps have led, after how many of them; `size` is that of the next trial.
 
-    end: PyTree[Any]
-    size: Scalar
-    cut: Bool[Array, ""]
-
-
-def backtracked(start: PyTree[Any], size: Scalar, trial: Callable[[Scalar], Line]) -> Damped:
-    """The first of `size`, `size`/2, `size`/4, ... whose end is finite and has not left a minimum far behind,
-
-        slope at end <= 1/2 |slope at start|,
-
-    or `start` if there is none. On a quadratic this is Armijo's condition with constant 1/4 (the approximate Wolfe
-    condition of Hager and Zhang, 2005); being about slopes, it needs no values and survives single precision.
+    `smallest_step` is below the size of a full one if some trial was not taken, and 0 if the walk ended there.
     """
 
-    def enough(line: Line) -> Bool[Array, ""]:
-        return line.slope_at_end <= 0.5 * jnp.abs(line.slope_at_start) + NEGLIGIBLE  # false for a NaN
+    point: Any
+    size: Scalar
+    num_steps: Int[Array, ""]
+    smallest_step: Scalar
 
-    def unfinished(carry: tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]]) -> Bool[Array, ""]:
-        halvings, _, _, accepted = carry
-        return ~accepted & (halvings <= MAX_HALVINGS)
 
-    def attempt(
-        carry: tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]],
-    ) -> tuple[Array, Scalar, PyTree[Any], Bool[Array, ""]]:
-        halvings, size, _, _ = carry
-        line = trial(size)
-        accepted = enough(line)
-        return halvings + 1, jnp.where(accepted, size, 0.5 * size), line.end, accepted
+def walked(
+    start: Any,
+    trial: Callable[[Any, Scalar], Line],
+    *,
+    size: Scalar,
+    max_steps: Int[Array, ""] | int,
+    tolerance: float,
+) -> Walk:
+    """One step from `start`, and more, `max_steps` at most, until the `distance` of the point is within the tolerance.
 
-    first = (jnp.asarray(0), size, start, jnp.asarray(False))
-    trials, last, end, accepted = jax.lax.while_loop(unfinished, attempt, first)
-    return Damped(choose(accepted, end, start), jnp.where(accepted, last, 0.0), (trials > 1) | ~accepted)
+    Each is the first of `size`, `size`/2, `size`/4, ... whose end is finite and has not left a minimum far behind,
+
+        slope at end <= 1/2 |slope at start|.
+
+    If there is none, the walk is over. On a quadratic this is Armijo's condition with constant 1/4 (the approximate
+    Wolfe condition of Hager and Zhang, 2005); being about slopes, it needs no values and survives single precision.
+    """
+    shortest = size * 0.5**MAX_HALVINGS
+
+    def attempt(walk: Walk) -> Walk:
+        line = trial(walk.point, walk.size)
+        accepted = line.slope_at_end <= 0.5 * jnp.abs(line.slope_at_start) + NEGLIGIBLE  # false for a NaN
+        taken = jnp.where(accepted, walk.size, jnp.where(walk.size > shortest, jnp.inf, 0.0))
+        return Walk(
+            point=choose(accepted, line.end, walk.point),
+            size=jnp.where(accepted, size, 0.5 * walk.size),
+            num_steps=walk.num_steps + accepted.astype(walk.num_steps.dtype),
+            smallest_step=jnp.minimum(walk.smallest_step, taken),
+        )
+
+    def unfinished(walk: Walk) -> Bool[Array, ""]:
+        is_near = (walk.num_steps > 0) & (walk.point.distance <= tolerance)
+        return ~is_near & (walk.num_steps < max_steps) & (walk.size >= shortest)
+
+    # The first trial outside the loop: it is mostly the only one, and then nothing has to be carried around.
+    return jax.lax.while_loop(unfinished, attempt, attempt(Walk(start, size, jnp.asarray(0), size)))
+
+
+MOST_RAISED = 4.0**19
+"""How many times the floor a matrix is raised at most."""
 
 
 class Raised(NamedTuple):
-    """A positive definite matrix, and whether it had to be raised to become one."""
+    """A positive definite matrix, its Cholesky factor, and whether it had to be raised to become one."""
 
     matrix: Float[Array, "d d"]
+    factor: Float[Array, "d d"]
     was_raised: Bool[Array, ""]
 
 
-def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], max_trials: int = 20) -> Raised:
-    """A + tau F with the first tau of 0, 1, 4, 16, ... that keeps it above F / 2.
+HALF = 0.5
+"""With the prior precision as F, no direction is then believed to be twice as uncertain as it was under the prior."""
 
-    With the prior precision as F, no direction is believed to be twice as uncertain as it was under the prior.
-    """
 
-    def is_above(tau: Scalar) -> Bool[Array, ""]:
-        return jnp.all(jnp.isfinite(jnp.linalg.cholesky(matrix + (tau - 0.5) * floor)))
+def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: float = 0.0) -> Raised:
+    """A + tau F with the first tau of 0, 1, 4, 16, ... that keeps it above `share` F."""
 
-    def unfinished(carry: tuple[Array, Scalar, Bool[Array, ""]]) -> Bool[Array, ""]:
-        trials, _, above = carry
-        return ~above & (trials < max_trials)
+    def factor_at(tau: Scalar, share: float) -> Float[Array, "d d"]:
+        return jax.lax.linalg.cholesky(matrix + (tau - share) * floor, symmetrize_input=False)
 
-    def raise_more(carry: tuple[Array, Scalar, Bool[Array, ""]]) -> tuple[Array, Scalar, Bool[Array, ""]]:
-        trials, tau, _ = carry
-        tau = jnp.maximum(4.0 * tau, 1.0)
-        return trials + 1, tau, is_above(tau)
+    def unfinished(carry: tuple[Scalar, Float[Array, "d d"]]) -> Bool[Array, ""]:
+        tau, factor = carry
+        return ~jnp.all(jnp.isfinite(factor)) & (tau < MOST_RAISED)
+
+    def raise_more(carry: tuple[Scalar, Float[Array, "d d"]]) -> tuple[Scalar, Float[Array, "d d"]]:
+        tau = jnp.maximum(4.0 * carry[0], 1.0)
+        return tau, factor_at(tau, share)
 
     zero = jnp.zeros((), matrix.dtype)
-    trials, tau, _ = jax.lax.while_loop(unfinished, raise_more, (jnp.asarray(0), zero, is_above(zero)))
-    return Raised(matrix + tau * floor, trials > 0)
+    tau, factor = jax.lax.while_loop(unfinished, raise_more, (zero, factor_at(zero, share)))
+    return Raised(matrix + tau * floor, factor_at(tau, 0.0) if share else factor, tau > 0.0)
 
 
-def sqrt_of_inverse(precision: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """B = L^-T with precision = L L', so that B B' is the covariance."""
-    identity = jnp.eye(precision.shape[0], dtype=precision.dtype)
-    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T
+def share_of(potential: Potential) -> float:
+    """How much of the prior precision a Hessian has to lie above: nothing need be checked where U is convex."""
+    return 0.0 if potential.is_convex else HALF
+
+
+def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """B = L^-T, so that B B' is the inverse of L L'."""
+    identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
+    return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
 
 
 def sample_step(count: Int[Array, ""], batch_size: int | None) -> Scalar:
@@ -112,8 +136,21 @@ def sample_step(count: Int[Array, ""], batch_size: int | None) -> Scalar:
     return jnp.where(count > batch_size, 1.0 / (1.0 + count / batch_size), 1.0)
 
 
+class Slopes(NamedTuple):
+    """Gradient and Hessian of U at a point."""
+
+    grad: Float[Array, " params"]
+    hessian: Float[Array, "params params"]
+
+
+def slopes(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Slopes:
+    """Gradient and Hessian of a potential."""
+    grads, hessian = potential.derivatives(data, theta[None])
+    return Slopes(grads[0], hessian)
+
+
 class Minimum(NamedTuple):
-    """Where Newton's method ended, and what happened on the way.
+    """Where Newton's method is, or ended.
 
     With H the Hessian at theta, B B' = H^-1 and `distance` = |B' grad U| is Newton's estimate of the way that is
     left, in standard deviations of N(theta, H^-1).
@@ -123,52 +160,35 @@ class Minimum(NamedTuple):
     grad: Float[Array, " params"]
     sqrt_cov: Float[Array, "params params"]
     distance: Scalar
-    num_steps: Int[Array, ""]
-    smallest_step: Scalar
-    damped: Bool[Array, ""]
+    was_raised: Bool[Array, ""]
 
 
 def minimum(
-    grad: Callable[[Float[Array, " params"]], Float[Array, " params"]],
-    hessian: Callable[[Float[Array, " params"]], Float[Array, "params params"]],
+    slopes: Callable[[Float[Array, " params"]], Slopes],
     start: Float[Array, " params"],
     *,
     floor: Float[Array, "params params"],
+    share: float,
     tolerance: float,
     max_steps: Int[Array, ""] | int,
     size: Scalar | float = 1.0,
-) -> Minimum:
+) -> Walk:
     """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
-    H is raised above `floor` / 2, and s found by backtracking from `size`.
+    H is raised above `share` of `floor`, and s found by backtracking from `size`.
     """
 
-    def look(
-        theta: Float[Array, " params"], slope: Float[Array, " params"]
-    ) -> tuple[Float[Array, "params params"], Scalar, Bool[Array, ""]]:
-        H = raised(hessian(theta), floor)
-        sqrt_cov = sqrt_of_inverse(H.matrix)
-        return sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ slope), H.was_raised
+    def look(theta: Float[Array, " params"]) -> Minimum:
+        grad, hessian = slopes(theta)
+        H = raised(hessian, floor, share=share)
+        sqrt_cov = sqrt_of_inverse(H.factor)
+        return Minimum(theta, grad, sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ grad), H.was_raised)
 
-    def step(at: Minimum) -> Minimum:
+    def trial(at: Minimum, s: Scalar) -> Line:
         direction = -at.sqrt_cov @ (at.sqrt_cov.T @ at.grad)
+        end = look(at.theta + s * direction)
+        end = end._replace(was_raised=at.was_raised | end.was_raised)
+        return Line(end, at.grad @ direction, end.grad @ direction)
 
-        def trial(s: Scalar) -> Line:
-            theta = at.theta + s * direction
-            slope = grad(theta)
-            return Line((theta, slope), at.grad @ direction, slope @ direction)
-
-        taken = backtracked((at.theta, at.grad), longest, trial)
-        theta, slope = taken.end
-        sqrt_cov, distance, was_raised = look(theta, slope)
-        smallest_step = jnp.minimum(at.smallest_step, taken.size)
-        damped = at.damped | taken.cut | was_raised
-        return Minimum(theta, slope, sqrt_cov, distance, at.num_steps + 1, smallest_step, damped)
-
-    def unfinished(at: Minimum) -> Bool[Array, ""]:
-        return ~(at.distance <= tolerance) & (at.num_steps < max_steps)
-
-    slope, longest = grad(start), jnp.asarray(size, start.dtype)
-    sqrt_cov, distance, was_raised = look(start, slope)
-    first = Minimum(start, slope, sqrt_cov, distance, jnp.asarray(0), longest, was_raised)
-    return jax.lax.while_loop(unfinished, step, first)
+    size = jnp.asarray(size, start.dtype)
+    return walked(look(start), trial, size=size, max_steps=max_steps, tolerance=tolerance)

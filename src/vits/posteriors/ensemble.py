@@ -205,7 +205,8 @@ class Ensemble(Posterior):
         start_key, prior_key = jax.random.split(key)
         starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
         precision = self.potential.prior.precision
-        offsets = jax.random.normal(prior_key, starts.shape, starts.dtype) @ descent.sqrt_of_inverse(precision).T
+        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(precision))
+        offsets = jax.random.normal(prior_key, starts.shape, starts.dtype) @ sqrt_cov.T
         members = starts + offsets
         return EnsembleState(members, offsets @ precision, self.perturbation.init(self.potential, members))
 
@@ -217,26 +218,31 @@ class Ensemble(Posterior):
         view = self.perturbation.view(batch_key, self.potential, seen)
         size = descent.sample_step(view.num_seen, self.batch_size)
 
-        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Minimum:
+        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Walk:
+            def slopes(theta: Float[Array, " params"]) -> descent.Slopes:
+                grad, hessian = descent.slopes(self.potential, data, theta)
+                return descent.Slopes(grad - tilt, hessian)
+
             return descent.minimum(
-                lambda theta: self.potential.grad(data, theta) - tilt,
-                lambda theta: self.potential.hessian(data, theta),
+                slopes,
                 start,
                 floor=self.potential.prior.precision,
+                share=descent.share_of(self.potential),
                 tolerance=TOLERANCE,
                 max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
                 size=size,
             )
 
-        modes = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
+        walks = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
+        modes: descent.Minimum = walks.point
         return guarded(
             observation,
             state,
             EnsembleState(modes.theta, prior_tilts, seen),
             parameters=(modes.theta, modes.distance),
             exploded=jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov)),
-            step=jnp.min(modes.smallest_step),
-            step_capped=jnp.any(modes.damped | (modes.distance > TOLERANCE)),
+            step=jnp.min(walks.smallest_step),
+            step_capped=jnp.any((walks.smallest_step < size) | modes.was_raised | (modes.distance > TOLERANCE)),
         )
 
     def sample(self, key: Key[Array, ""], state: EnsembleState) -> Float[Array, " params"]:

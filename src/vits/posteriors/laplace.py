@@ -30,7 +30,7 @@ class LaplaceState(NamedTuple):
 
 
 class Laplace(GaussianPosterior):
-    """The Gaussian at the mode, moved by at most K Newton steps after each observation.
+    """The Gaussian at the mode, moved by one to K Newton steps after each observation.
 
     `step_capped` in its reports says that a step was damped, that a Hessian was not positive definite and had to be
     raised, or that K steps were too few to come within `TOLERANCE` of the mode. Where a round looks at a sample of the
@@ -43,7 +43,7 @@ class Laplace(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
-        sqrt_cov = descent.sqrt_of_inverse(self.potential.prior.precision)
+        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(self.potential.prior.precision))
         return LaplaceState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
@@ -51,21 +51,22 @@ class Laplace(GaussianPosterior):
         data = self.potential.observe(state.data, observation)
         batch = self.potential.minibatch(key, data)
         size = descent.sample_step(self.potential.count(data), self.batch_size)
-        mode = descent.minimum(
-            lambda theta: self.potential.grad(batch, theta),
-            lambda theta: self.potential.hessian(batch, theta),
+        walk = descent.minimum(
+            lambda theta: descent.slopes(self.potential, batch, theta),
             state.mean,
             floor=self.potential.prior.precision,
+            share=descent.share_of(self.potential),
             tolerance=TOLERANCE,
             max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
             size=size,
         )
+        mode: descent.Minimum = walk.point
         return guarded(
             observation,
             state,
             LaplaceState(mode.theta, mode.sqrt_cov, data),
             parameters=(mode.theta, mode.sqrt_cov, mode.distance),
             exploded=is_unresolved(mode.theta, mode.sqrt_cov),
-            step=mode.smallest_step,
-            step_capped=mode.damped | (mode.distance > TOLERANCE),
+            step=walk.smallest_step,
+            step_capped=(walk.smallest_step < size) | mode.was_raised | (mode.distance > TOLERANCE),
         )

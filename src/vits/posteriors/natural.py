@@ -11,7 +11,6 @@ For a quadratic U_t one step with rho = 1 is exact. Where a full step would over
 Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -46,17 +45,27 @@ class NaturalState(NamedTuple):
     data: Data
 
 
+TOLERANCE = 0.05
+"""How far from the optimum a round may end before all its steps are taken, in posterior standard deviations."""
+
+
 class Point(NamedTuple):
-    """A Gaussian, E[grad U] and E[hess U] under it, and whether the latter had to be raised."""
+    """A Gaussian, E[grad U] and E[hess U] under it, and whether anything had to be raised on the way there.
+
+    `distance` is the length of the gradient of F in the geometry of the family: how far the mean is from the optimum,
+    in standard deviations, and how far these are, in themselves.
+    """
 
     gaussian: Gaussian
     expected: Expectations
     was_raised: Bool[Array, ""]
+    distance: Scalar
 
 
 class Natural(GaussianPosterior):
-    """The variational posterior, moved by K natural-gradient steps after each observation, warm-started.
+    """The variational posterior, moved by at most K natural-gradient steps after each observation, warm-started.
 
+    The first is always taken, the others until the optimum is within `TOLERANCE`.
     `step_capped` in its reports says that a step was damped, or that the expected Hessian was not positive definite
     and had to be raised. Where a round looks at a sample of the data it takes one step, as short as the sample's noise
     asks for.
@@ -71,29 +80,46 @@ class Natural(GaussianPosterior):
         """The prior."""
         precision = self.potential.prior.precision
         data = self.potential.init()
-        return NaturalState(self.potential.start(key), descent.sqrt_of_inverse(precision), precision, data)
+        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(precision))
+        return NaturalState(self.potential.start(key), sqrt_cov, precision, data)
 
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
-        """Add the observation, then take K steps."""
+        """Add the observation, then take the steps."""
         data = self.potential.observe(state.data, observation)
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
         size = descent.sample_step(self.potential.count(data), self.batch_size)
         rho, num_steps = self.step_size * size, jnp.where(size < 1.0, 1, self.num_steps)
 
-        def look(q: Gaussian) -> Point:
+        def look(q: Gaussian, was_raised: Bool[Array, ""]) -> Point:
             # One key for the whole round: noise that two points share does not mislead their comparison.
             grad, hessian = self.potential.expectations(look_key, batch, q.mean, q.sqrt_cov)
-            curvature = descent.raised(hessian, self.potential.prior.precision)
-            return Point(q, Expectations(grad, curvature.matrix), curvature.was_raised)
+            if not self.potential.is_convex:
+                curvature = descent.raised(hessian, floor, share=descent.HALF)
+                hessian, was_raised = curvature.matrix, was_raised | curvature.was_raised
+            gap, Sigma = hessian - q.precision, q.cov
+            relative = gap @ Sigma
+            distance = jnp.sqrt(grad @ (Sigma @ grad) + 0.5 * jnp.sum(relative * relative.T))
+            return Point(q, Expectations(grad, hessian), was_raised, distance)
 
-        def step(k: Array, carry: tuple[Point, Scalar, Bool[Array, ""]]) -> tuple[Point, Scalar, Bool[Array, ""]]:
-            point, smallest, damped = carry
-            step = descent.backtracked(point, rho, lambda rho: _trial(look, point, rho))
-            return step.end, jnp.minimum(smallest, step.size), damped | step.cut | point.was_raised
+        def trial(start: Point, rho: Scalar) -> descent.Line:
+            """A step of size rho, and the slopes of F along the chord between its two ends."""
+            (mean, _, precision), (grad, hessian) = start.gaussian, start.expected
+            P = descent.raised((1.0 - rho) * precision + rho * hessian, floor)
+            B = descent.sqrt_of_inverse(P.factor)
+            end = look(Gaussian(mean - rho * B @ (B.T @ grad), B, P.matrix), start.was_raised | P.was_raised)
+            d_mean, d_cov = end.gaussian.mean - mean, end.gaussian.cov - start.gaussian.cov
 
-        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision)), rho, jnp.asarray(False)
-        point, smallest, damped = jax.lax.fori_loop(0, num_steps, step, first)
+            def slope(at: Point) -> Scalar:
+                # dF = E[grad U]' dmu + 1/2 tr((E[hess U] - P) dSigma)
+                return at.expected.grad @ d_mean + 0.5 * jnp.sum((at.expected.hessian - at.gaussian.precision) * d_cov)
+
+            return descent.Line(end, slope(start), slope(end))
+
+        floor = self.potential.prior.precision
+        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
+        walk = descent.walked(first, trial, size=rho, max_steps=num_steps, tolerance=TOLERANCE)
+        point: Point = walk.point
         q = point.gaussian
         return guarded(
             observation,
@@ -101,22 +127,6 @@ class Natural(GaussianPosterior):
             NaturalState(q.mean, q.sqrt_cov, q.precision, data),
             parameters=point,
             exploded=is_unresolved(q.mean, q.sqrt_cov),
-            step=smallest,
-            step_capped=damped,
+            step=walk.smallest_step,
+            step_capped=(walk.smallest_step < rho) | point.was_raised,
         )
-
-
-def _trial(look: Callable[[Gaussian], Point], start: Point, rho: Scalar) -> descent.Line:
-    """A step of size rho, and the slopes of F along the chord between its two ends."""
-    (mean, _, precision), (grad, hessian), _ = start
-    new_precision = (1.0 - rho) * precision + rho * hessian
-    sqrt_cov = descent.sqrt_of_inverse(new_precision)
-    new_mean = mean - rho * sqrt_cov @ (sqrt_cov.T @ grad)
-    end = look(Gaussian(new_mean, sqrt_cov, new_precision))
-    d_mean, d_cov = new_mean - mean, end.gaussian.cov - start.gaussian.cov
-
-    def slope(at: Point) -> Scalar:
-        # dF = E[grad U]' dmu + 1/2 tr((E[hess U] - P) dSigma)
-        return at.expected.grad @ d_mean + 0.5 * jnp.sum((at.expected.hessian - at.gaussian.precision) * d_cov)
-
-    return descent.Line(end, slope(start), slope(end))

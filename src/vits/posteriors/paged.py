@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from vits.history import History, Minibatch, Term, Total
+from vits.history import History, Minibatch, Term, Total, onto, zeros_like
 from vits.types import Observation
 
 PAGE = 32
@@ -119,8 +119,8 @@ class PagedHistory(History):
             used=jnp.where(accepted, self.used, old.used),
         )
 
-    def sum(self, term: Term[Total]) -> Total:
-        """The sum of a term over the arm's observations, page by page.
+    def sum(self, term: Term[Total], start: Total | None = None) -> Total:
+        """The sum of a term over the arm's observations, page by page, onto `start`.
 
         Asked for by every arm in one batch over a shared pool, it becomes one pass over the pages in use.
         """
@@ -155,7 +155,7 @@ class PagedHistory(History):
 
         total: Any = jax.custom_batching.custom_vmap(follow)
         total.def_vmap(follow_all)
-        return total(self, captured)
+        return onto(start, total(self, captured))
 
     def minibatch(self, key: Key[Array, ""], size: int) -> Minibatch:
         """`size` of the arm's observations drawn with replacement, standing for all of them."""
@@ -177,7 +177,7 @@ class PagedHistory(History):
             weights = (filled & (i * self.block < self.count)).astype(self.rewards.dtype)
             return self.previous[page], jax.tree.map(jnp.add, total, term(*self._rows(page), weights))
 
-        zero = _zeros_like(term, *self._rows(self.last), self.rewards[: self.block])
+        zero = zeros_like(term, *self._rows(self.last), self.rewards[: self.block])
         return jax.lax.fori_loop(0, self.num_blocks, add, (self.last, zero))[1]
 
     def _sum_by_arm(
@@ -198,7 +198,7 @@ class PagedHistory(History):
             terms = jax.vmap(of_page)(pages)
             return jax.tree.map(lambda total, term: total.at[self.owner[pages]].add(term), totals, terms)
 
-        zero = _zeros_like(jax.vmap(of_page), self.arm)
+        zero = zeros_like(jax.vmap(of_page), self.arm)
         return jax.lax.fori_loop(0, -(-self.used // CHUNK), add, zero)
 
     def _rows(self, page: Int[Array, ""]) -> tuple[Float[Array, "block dim"], Float[Array, " block"]]:
@@ -231,7 +231,3 @@ def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
         used=jnp.zeros((), int),
         num_arms=num_arms,
     )
-
-
-def _zeros_like(function: Callable[..., Total], *args: Array) -> Total:
-    return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, *args))

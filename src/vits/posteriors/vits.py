@@ -47,12 +47,11 @@ class VITSState(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """The points of one step: theta = mean + B eps, and the gradients there. Mirrored: theta = mean -+ B eps too."""
+    """The points of one step: theta = mean + B eps. Mirrored: theta = mean -+ B eps too."""
 
     eps: Float[Array, "directions params"]
     mirrored: bool
     thetas: Float[Array, "points params"]
-    grads: Float[Array, "points params"]
 
 
 class Dense(NamedTuple):
@@ -88,7 +87,15 @@ class Factored(NamedTuple):
 Curvature = Dense | Factored
 """The curvature A of a step, known by what it does to the two square roots."""
 
-CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Curvature]
+
+class Slope(NamedTuple):
+    """What a step sees from its points: the mean of grad U, and the curvature."""
+
+    grad: Float[Array, " params"]
+    curvature: Curvature
+
+
+CurvatureRule = Callable[[Potential, Data, Draw, Float[Array, "params params"]], Slope]
 
 
 class InverseRule(NamedTuple):
@@ -109,33 +116,35 @@ class InverseRule(NamedTuple):
 
 def exact_curvature(
     potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
-) -> Dense:
+) -> Slope:
     """A = the mean of hess U over the points."""
-    return Dense(potential.mean_hessian(data, draw.thetas))
+    grads, hessian = potential.derivatives(data, draw.thetas)
+    return Slope(jnp.mean(grads, axis=0), Dense(hessian))
 
 
-def stein_factors(draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Factored:
-    """Stein's identity, E[hess U] = E[Sigma^-1 (theta - mu) grad U'] = E[D eps grad U'], averaged over the points."""
-    directions = draw.eps.shape[0]
-    grads = 0.5 * (draw.grads[:directions] - draw.grads[directions:]) if draw.mirrored else draw.grads
-    return Factored(draw.eps @ sqrt_precision.T, grads / directions)
-
-
-def stein_plain(
+def stein_factors(
     potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]
-) -> Factored:
+) -> tuple[Float[Array, " params"], Factored]:
+    """Stein's identity, E[hess U] = E[Sigma^-1 (theta - mu) grad U'] = E[D eps grad U'], averaged over the points."""
+    grads = jax.vmap(potential.grad, (None, 0))(data, draw.thetas)
+    directions = draw.eps.shape[0]
+    odd = 0.5 * (grads[:directions] - grads[directions:]) if draw.mirrored else grads
+    return jnp.mean(grads, axis=0), Factored(draw.eps @ sqrt_precision.T, odd / directions)
+
+
+def stein_plain(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Slope:
     """The paper's Hessian-free A, as it stands: of low rank and not symmetric."""
-    return stein_factors(draw, sqrt_precision)
+    return Slope(*stein_factors(potential, data, draw, sqrt_precision))
 
 
-def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Curvature:
+def stein(potential: Potential, data: Data, draw: Draw, sqrt_precision: Float[Array, "params params"]) -> Slope:
     """The symmetric part of the Hessian-free A, formed only where its rank is too high to save work."""
-    left, right = stein_factors(draw, sqrt_precision)
+    grad, (left, right) = stein_factors(potential, data, draw, sqrt_precision)
     rank, dim = left.shape
     if 2 * rank < dim:
-        return Factored(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left]))
+        return Slope(grad, Factored(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left])))
     product = left.T @ right
-    return Dense(0.5 * (product + product.T))
+    return Slope(grad, Dense(0.5 * (product + product.T)))
 
 
 def _solved(
@@ -236,9 +245,8 @@ class VITS(GaussianPosterior):
         def step(k: Array | int, state: VITSState) -> VITSState:
             mu, B, D, data = state
             seen = self.potential.minibatch(batch_keys[k], data)
-            draw = self._draw(eps[k], state._replace(data=seen))
-            A = self.curvature(self.potential, seen, draw, D)
-            mu = mu - h * jnp.mean(draw.grads, axis=0)
+            grad, A = self.curvature(self.potential, seen, self._draw(eps[k], mu, B), D)
+            mu = mu - h * grad
             B = B - h_B * A.times(B) + h_B * D  # B <- (I - h A) B + h C'
             return VITSState(mu, B, self.inverse.step(B, D, A, h_B), data)
 
@@ -290,13 +298,16 @@ class VITS(GaussianPosterior):
         widest = jnp.max(jnp.abs(state.sqrt_precision).T @ jnp.abs(state.sqrt_cov))
         return ~(epsilon(state.mean) * jnp.square(widest) <= BLUR)
 
-    def _draw(self, eps: Float[Array, "directions params"], state: VITSState) -> Draw:
-        offsets = eps @ state.sqrt_cov.T
+    def _draw(
+        self,
+        eps: Float[Array, "directions params"],
+        mean: Float[Array, " params"],
+        sqrt_cov: Float[Array, "params params"],
+    ) -> Draw:
+        offsets = eps @ sqrt_cov.T
         if self.draws.mirrored:
             offsets = jnp.concatenate([offsets, -offsets])
-        thetas = state.mean[None] + offsets
-        grads = jax.vmap(self.potential.grad, (None, 0))(state.data, thetas)
-        return Draw(eps, self.draws.mirrored, thetas, grads)
+        return Draw(eps, self.draws.mirrored, mean[None] + offsets)
 
 
 def _distance(old: VITSState, new: VITSState) -> Scalar:

@@ -13,7 +13,7 @@ from vits import checks, models
 from vits.history import buffer
 from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
 from vits.potentials.autodiff import resolve as resolve_curvature
-from vits.potentials.base import Data, Expectations, Potential, Prior, gaussian_prior, ridge_prior
+from vits.potentials.base import Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
 from vits.potentials.glm import GlmPotential
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
@@ -22,6 +22,7 @@ __all__ = [
     "AutodiffPotential",
     "CurvatureForm",
     "Data",
+    "Derivatives",
     "Expectations",
     "GlmPotential",
     "Potential",

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits import linalg, registry
 from vits.history import Buffer, Rows
 from vits.models import OutputModel, RewardModel
-from vits.potentials.base import Expectations, Potential, Prior
+from vits.potentials.base import Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 MARGIN = 4.0
@@ -104,33 +104,30 @@ class AutodiffPotential(Potential):
         """eta sum_s grad nll + P0 (theta - m0)."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
-            return jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))(theta)
+            return self._loss_grad(theta, phi, r, self.inverse_temperature * weight)
 
-        prior_grad = self.prior.precision @ (theta - self.prior.mean)
-        return self.inverse_temperature * data.history.sum(term) + prior_grad
+        return data.history.sum(term, self._prior_grad(theta))
 
-    def hessian(self, data: AutodiffData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
-        """eta sum_s hess nll + P0, or what stands for the Hessian."""
-        return self.mean_hessian(data, theta[None])
+    def derivatives(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Derivatives:
+        """Gradients, and an estimate of the mean Hessian, or what stands for it, for the price of one.
 
-    def mean_hessian(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """An estimate of the average for the price of one Hessian: every row is looked at from one of the points.
-
-        Each point gets an equal share of every block of rows; all of it where a block cannot be shared out, which
-        gives the average itself. For points drawn alike the estimate is unbiased, and what is odd in a mirrored pair
-        still cancels between the rows.
+        Every row is looked at from one of the points: each gets an equal share of every block of rows; all of it where
+        a block cannot be shared out, which gives the average itself. For points drawn alike the estimate is unbiased,
+        and what is odd in a mirrored pair still cancels between the rows.
         """
         points = thetas.shape[0]
 
-        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "p p"]:
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
+            tempered = self.inverse_temperature * weight
             if phi.shape[0] % points:
-                rows = phi, r, weight / points
+                rows = phi, r, tempered / points
                 groups = jax.tree.map(lambda x: jnp.broadcast_to(x, (points, *x.shape)), rows)
             else:
-                groups = jax.tree.map(lambda x: x.reshape(points, -1, *x.shape[1:]), (phi, r, weight))
-            return self.curvature(self.model, thetas, *groups)
+                groups = jax.tree.map(lambda x: x.reshape(points, -1, *x.shape[1:]), (phi, r, tempered))
+            grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
+            return Derivatives(grads, self.curvature(self.model, thetas, *groups))
 
-        return self.inverse_temperature * data.history.sum(term) + self.prior.precision
+        return data.history.sum(term, Derivatives(jax.vmap(self._prior_grad)(thetas), self.prior.precision))
 
     def expectations(
         self,
@@ -142,8 +139,8 @@ class AutodiffPotential(Potential):
         """The average over one antithetic pair of draws: unbiased, and free of odd noise."""
         offset = sqrt_cov @ jax.random.normal(key, mean.shape, mean.dtype)
         pair = jnp.stack([mean + offset, mean - offset])
-        grads = jax.vmap(self.grad, (None, 0))(data, pair)
-        return Expectations(jnp.mean(grads, axis=0), self.mean_hessian(data, pair))
+        grads, hessian = self.derivatives(data, pair)
+        return Expectations(jnp.mean(grads, axis=0), hessian)
 
     def largest_curvature(
         self,
@@ -166,14 +163,22 @@ class AutodiffPotential(Potential):
             theta = points[jnp.argmax(jnp.linalg.norm(products, axis=1))]
         return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
 
+    def _loss_grad(
+        self, theta: Float[Array, " p"], phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+    ) -> Float[Array, " p"]:
+        return jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))(theta)
+
+    def _prior_grad(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        return self.prior.precision @ (theta - self.prior.mean)
+
     def _hessian_times(
         self, data: AutodiffData, theta: Float[Array, " params"], vector: Float[Array, " params"]
     ) -> Float[Array, " params"]:
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
-            grad = jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))
-            return jax.jvp(grad, (theta,), (vector,))[1]
+            tempered = self.inverse_temperature * weight
+            return jax.jvp(lambda theta: self._loss_grad(theta, phi, r, tempered), (theta,), (vector,))[1]
 
-        return self.inverse_temperature * data.history.sum(term) + self.prior.precision @ vector
+        return data.history.sum(term, self.prior.precision @ vector)
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:

@@ -4,7 +4,6 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
@@ -27,6 +26,13 @@ class Expectations(NamedTuple):
     """Mean gradient and mean Hessian of U under a Gaussian."""
 
     grad: Float[Array, " params"]
+    hessian: Float[Array, "params params"]
+
+
+class Derivatives(NamedTuple):
+    """Gradients of U at several points, and the average of its Hessians there."""
+
+    grads: Float[Array, "points params"]
     hessian: Float[Array, "params params"]
 
 
@@ -57,12 +63,20 @@ class Potential(eqx.Module):
         """Gradient of U_t at theta."""
 
     @abc.abstractmethod
+    def derivatives(self, data: Data, thetas: Float[Array, "points params"]) -> Derivatives:
+        """Gradients and mean Hessian at several points, in one pass over the data.
+
+        The Hessian may be an estimate that is unbiased for points drawn alike; for a single point it is exact.
+        """
+
     def hessian(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
         """Hessian of U_t at theta."""
+        return self.derivatives(data, theta[None]).hessian
 
-    def mean_hessian(self, data: Data, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """The average of the Hessians at several points, or an estimate that is unbiased for points drawn alike."""
-        return jnp.mean(jax.vmap(self.hessian, (None, 0))(data, thetas), axis=0)
+    @property
+    def is_convex(self) -> bool:
+        """Whether U_t, less its prior, is known to be convex."""
+        return False
 
     @abc.abstractmethod
     def expectations(

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits import checks
 from vits.history import Buffer, Rows, buffer
 from vits.models import RewardModel
-from vits.potentials.base import Data, Expectations, Potential, Prior
+from vits.potentials.base import Data, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
 
 BLOCK = 16
@@ -166,17 +166,10 @@ class FeelGood(Potential):
         total = data.rounds.sum(partial(jax.grad(self._bonus), theta))
         return self.base.grad(data.base, theta) - self.weight * total
 
-    def hessian(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
-        """hess U - w sum_s hess bonus_s; of the plain form it sees what lies between the kinks."""
-        return self.mean_hessian(data, theta[None])
-
-    def mean_hessian(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """The average of the Hessians at several points."""
-
-        def term(*rows: Array) -> Float[Array, "params params"]:
-            return jnp.mean(jax.vmap(lambda theta: jax.hessian(self._bonus)(theta, *rows))(thetas), axis=0)
-
-        return self.base.mean_hessian(data.base, thetas) - self.weight * data.rounds.sum(term)
+    def derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
+        """Those of U, less w sum_s those of bonus_s; of the plain form they see what lies between the kinks."""
+        (grads, hessian), bonus = self.base.derivatives(data.base, thetas), self._bonus_derivatives(data, thetas)
+        return Derivatives(grads - self.weight * bonus.grads, hessian - self.weight * bonus.hessian)
 
     def expectations(
         self,
@@ -189,15 +182,8 @@ class FeelGood(Potential):
         base_key, draw_key = jax.random.split(key)
         base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
         offset = sqrt_cov @ jax.random.normal(draw_key, mean.shape, mean.dtype)
-        thetas = jnp.stack([mean + offset, mean - offset])
-
-        def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
-            grads = jax.vmap(jax.grad(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
-            hessians = jax.vmap(jax.hessian(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
-            return Expectations(jnp.mean(grads, axis=0), jnp.mean(hessians, axis=0))
-
-        total = data.rounds.sum(term)
-        return Expectations(base.grad - self.weight * total.grad, base.hessian - self.weight * total.hessian)
+        grads, hessian = self._bonus_derivatives(data, jnp.stack([mean + offset, mean - offset]))
+        return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), base.hessian - self.weight * hessian)
 
     def largest_curvature(
         self,
@@ -226,6 +212,14 @@ class FeelGood(Potential):
 
         base = self.base.largest_curvature(data.base, theta, sqrt_cov)
         return base + self.weight * data.rounds.inflation * data.rounds.sum(term)
+
+    def _bonus_derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
+        def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
+            grads = jax.vmap(jax.grad(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
+            hessians = jax.vmap(jax.hessian(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
+            return Derivatives(grads, jnp.mean(hessians, axis=0))
+
+        return data.rounds.sum(term)
 
     def _bonus(
         self,

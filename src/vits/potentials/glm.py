@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits import linalg
 from vits.history import Buffer, Rows
 from vits.models import Glm
-from vits.potentials.base import Expectations, Potential, Prior
+from vits.potentials.base import Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 REACH = 3.0
@@ -61,22 +61,25 @@ class GlmPotential(Potential):
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
-            return phi.T @ (weight * self.model.dloss(phi @ theta, r))
+            return phi.T @ (self.inverse_temperature * weight * self.model.dloss(phi @ theta, r))
 
-        return self.inverse_temperature * data.history.sum(term) + self._prior_grad(theta)
+        return data.history.sum(term, self._prior_grad(theta))
 
-    def hessian(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
-        """eta Phi' diag(l''(Phi theta, r)) Phi + P0."""
-        return self.mean_hessian(data, theta[None])
+    def derivatives(self, data: GlmData, thetas: Float[Array, "points params"]) -> Derivatives:
+        """The gradient at each point, and eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all."""
 
-    def mean_hessian(self, data: GlmData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all points."""
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
+            f, eta = thetas @ phi.T, self.inverse_temperature
+            rewards = jnp.broadcast_to(r, f.shape)
+            grads = ((eta * weight)[None, :] * self.model.dloss(f, rewards)) @ phi
+            return Derivatives(grads, _gram(phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0)))
 
-        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "d d"]:
-            d2loss = jax.vmap(lambda theta: self.model.d2loss(phi @ theta, r))(thetas)
-            return _gram(phi, weight * jnp.mean(d2loss, axis=0))
+        return data.history.sum(term, Derivatives(jax.vmap(self._prior_grad)(thetas), self.prior.precision))
 
-        return self.inverse_temperature * data.history.sum(term) + self.prior.precision
+    @property
+    def is_convex(self) -> bool:
+        """Every loss of these models is."""
+        return True
 
     def expectations(
         self,
@@ -90,10 +93,10 @@ class GlmPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
             deviation = jnp.linalg.norm(phi @ sqrt_cov, axis=1)
             dloss, d2loss = self.model.expected_derivatives(phi @ mean, deviation, r)
-            return Expectations(phi.T @ (weight * dloss), _gram(phi, weight * d2loss))
+            tempered = self.inverse_temperature * weight
+            return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
-        total, eta = data.history.sum(term), self.inverse_temperature
-        return Expectations(eta * total.grad + self._prior_grad(mean), eta * total.hessian + self.prior.precision)
+        return data.history.sum(term, Expectations(self._prior_grad(mean), self.prior.precision))
 
     def largest_curvature(
         self,

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vits import linalg
-from vits.potentials.base import Expectations, Potential, Prior
+from vits.potentials.base import Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 
@@ -51,13 +52,14 @@ class Quadratic(Potential):
         """eta (V theta - b)."""
         return data.precision @ theta - data.linear
 
-    def hessian(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
-        """eta V, whatever theta."""
-        return data.precision
+    def derivatives(self, data: QuadraticData, thetas: Float[Array, "points params"]) -> Derivatives:
+        """eta (V theta - b) at each point, and eta V whatever the points."""
+        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), data.precision)
 
-    def mean_hessian(self, data: QuadraticData, thetas: Float[Array, "points params"]) -> Float[Array, "params params"]:
-        """eta V, whatever the points."""
-        return data.precision
+    @property
+    def is_convex(self) -> bool:
+        """It is."""
+        return True
 
     def expectations(
         self,
