@@ -79,7 +79,7 @@ EXPERIMENT = Quadratic(
 
 PRESETS = {
     "paper": EXPERIMENT,
-    "tanh": dataclasses.replace(EXPERIMENT, horizon=200, seeds=4),
+    "tanh": dataclasses.replace(EXPERIMENT, horizon=200, seeds=2),
     "quick": dataclasses.replace(
         EXPERIMENT,
         title="Quadratic bandit, square network",
