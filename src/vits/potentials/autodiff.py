@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vits import linalg, registry
-from vits.history import Buffer, Rows
+from vits.history import BLOCK, Buffer, Rows
 from vits.models import OutputModel, RewardModel
 from vits.potentials.base import Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
@@ -16,6 +16,9 @@ from vits.types import Observation, Scalar
 MARGIN = 4.0
 """How much larger than where it was looked at the curvature may be where the steps go. With 2, some runs of a
 quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4, none did."""
+
+MANY = 256
+"""From so many parameters on blocks have twice as many rows: adding up Hessians costs more than what padding wastes."""
 
 SIGN_VECTORS = 6
 """How many directions a potential is looked at in, both ways, to find where it is steep."""
@@ -82,7 +85,7 @@ class AutodiffPotential(Potential):
 
     def init(self) -> AutodiffData:
         """An empty history."""
-        return AutodiffData(self.buffer.init(self.model.dim))
+        return AutodiffData(self.buffer.init(self.model.dim, 2 * BLOCK if self.model.num_params >= MANY else BLOCK))
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Where the model can learn from."""
