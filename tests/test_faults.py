@@ -131,9 +131,9 @@ def test_the_variational_reference_is_stationary():
     p = reference.sigmoid((found.mean + np.concatenate([draws, -draws])) @ features.T)
     grad = features.T @ (p.mean(axis=0) - rewards) + found.mean
     hessian = (features.T * (p * (1.0 - p)).mean(axis=0)) @ features + np.eye(3)
-    # Antithetic draws: standard errors of about 1e-4 of a deviation.
-    np.testing.assert_allclose(np.linalg.solve(found.root.T, grad), 0.0, atol=1e-3)
-    np.testing.assert_allclose(hessian, found.precision, rtol=5e-3, atol=5e-3)
+    # Standard errors: about 0.001 for both. At Laplace's Gaussian they are 0.25 and 0.2.
+    np.testing.assert_allclose(np.linalg.solve(found.root.T, grad), 0.0, atol=5e-3)
+    np.testing.assert_allclose(hessian, found.precision, rtol=1e-2, atol=1e-2)
 
 
 def test_a_reference_that_is_not_certain_says_so():
