@@ -7,6 +7,8 @@ import weakref
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 
 import vits
@@ -83,11 +85,13 @@ def test_the_same_seed_gives_the_same_decisions_whatever_the_ids():
 
 
 def test_all_ways_to_give_the_same_features_give_the_same_decisions():
-    class Frame:
-        def to_numpy(self):
-            return ARMS
-
-    given = [ARMS, ARMS.astype(np.float32), ARMS.tolist(), jnp.asarray(ARMS), Frame(), dict(enumerate(ARMS))]
+    pandas_frame, polars_frame = (
+        pd.DataFrame(ARMS, columns=["age", "price"]),
+        pl.DataFrame(ARMS, schema=["age", "price"]),
+    )
+    given = [ARMS, ARMS.astype(np.float32), ARMS.tolist(), jnp.asarray(ARMS), pandas_frame, polars_frame]
+    given += [dict(enumerate(ARMS)), {i: pandas_frame.iloc[i] for i in range(len(ARMS))}]
+    given += [{i: polars_frame[i] for i in range(len(ARMS))}, {i: polars_frame.row(i) for i in range(len(ARMS))}]
     decisions = [lin_ts(seed=3).decide(arms) for arms in given]
     assert len({decision.arm for decision in decisions}) == 1
     for decision in decisions:
