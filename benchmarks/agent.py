@@ -1,9 +1,7 @@
-"""How long one call of an agent takes: `python -m benchmarks.agent [--synchronous]`."""
+"""How long one call of an agent takes: `python -m benchmarks.agent`."""
 
-import sys
 import time
 
-import jax
 import numpy as np
 
 import vits
@@ -26,8 +24,6 @@ def median_microseconds(algorithm, model):
 
 
 if __name__ == "__main__":
-    if "--synchronous" in sys.argv:
-        jax.config.update("jax_cpu_enable_async_dispatch", False)
     print(f"{DIM} features, {ARMS} arms; medians in microseconds")
     for algorithm in ("lin_ts", "vits_ii", "vits_ng"):
         decide, learn = median_microseconds(algorithm, vits.models.linear(DIM))
