@@ -3,7 +3,7 @@
 `quick` has a network of five squares, which can be the reward; `paper` has the paper's, 861 parameters with tanh, and
 `tanh` is the same in small. Curvature is Gauss-Newton's throughout: with exact Hessians a round costs three times as
 much, and regret is no less. With 861 parameters VITS-II keeps its inverse frozen within a round and looks at 64
-observations a step, which turns half a second a round into less than a tenth.
+observations a step: a fifth of a second a round and seed, however many observations there are.
 
 All networks have eta = 10 and lambda = 20 and were not tuned one by one. LinTS has its best setting over both worlds:
 eta of 0.01 to 100, lambda of 1 and 10, on 20 seeds of another key and 1000 rounds. The order of VITS-II and LMC-TS
