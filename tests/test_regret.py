@@ -60,3 +60,14 @@ def test_a_short_run_stays_close_to_exact_thompson_sampling():
     for name in VITS:
         assert abs(found[name].mean() / found["lin_ts"].mean() - 1.0) < 0.25
         assert found[name].mean() < 0.4 * 3.1 * 200
+
+
+@pytest.mark.heavy
+def test_a_network_that_was_thrown_far_off_finds_its_way_back():
+    """With this seed an update of round 8 goes where the curvature is 1e11; rejecting what follows would be the end."""
+    network = vits.models.mlp(20, hidden=(5,), activation="square")
+    policy = vits.make("vits_ii", network, inverse_temperature=10.0, prior_precision=20.0, curvature="gauss_newton")
+    trace = vits.simulate(0, vits.environments.quadratic(zeta=0.1), policy, 60, seeds=[7])
+    assert trace.info.step.min() < 1e-10
+    assert not trace.failed.any()
+    assert trace.info.step[0, -1] > 1e-8

@@ -266,7 +266,8 @@ class VITS(GaussianPosterior):
             exploded=burst
             | ~(inverse.error <= INVERSE_TOLERANCE)
             | is_unresolved(new.mean, new.sqrt_cov)
-            | is_drowned(state.sqrt_cov, largest),
+            # Elsewhere curvature comes and goes with the mean, and steps can leave what is steep.
+            | (self.potential.is_convex & is_drowned(state.sqrt_cov, largest)),
             step=h,
             step_capped=plan.capped | out_of_reach | self._is_blurred(new) | _is_stuck(num_steps * h, new.sqrt_cov),
             stiffness=jnp.maximum(h * largest, h_B * inflated),
