@@ -16,6 +16,7 @@ def vits_ng(
     prior_precision: Scalar | float = 1.0,
     step_size: Scalar | float | None = None,
     num_steps: int = 2,
+    tolerance: Scalar | float = 0.05,
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
@@ -33,7 +34,8 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: steps a round at most; after the first, none is taken within 0.05 standard deviations of the optimum.
+        num_steps: steps a round at most.
+        tolerance: after the first step, none is taken within so many posterior standard deviations of the optimum.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
@@ -59,6 +61,7 @@ def vits_ng(
     if not checks.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
     checks.count("num_steps", num_steps)
+    checks.not_negative("tolerance", tolerance)
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,
@@ -69,4 +72,5 @@ def vits_ng(
         minibatch=minibatch,
         capacity=capacity,
     )
-    return policies.Thompson(model, Natural(potential, jnp.asarray(step_size, float), num_steps, minibatch))
+    rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
+    return policies.Thompson(model, Natural(potential, rho, num_steps, minibatch, near))

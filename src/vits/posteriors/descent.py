@@ -47,7 +47,7 @@ def walked(
     *,
     size: Scalar,
     max_steps: Int[Array, ""] | int,
-    tolerance: float,
+    tolerance: Scalar | float,
 ) -> Walk:
     """One step from `start`, and more, `max_steps` at most, until the `distance` of the point is within the tolerance.
 

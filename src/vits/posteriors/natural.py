@@ -45,10 +45,6 @@ class NaturalState(NamedTuple):
     data: Data
 
 
-TOLERANCE = 0.05
-"""How far from the optimum a round may end before all its steps are taken, in posterior standard deviations."""
-
-
 class Point(NamedTuple):
     """A Gaussian, E[grad U] and E[hess U] under it, and whether anything had to be raised on the way there.
 
@@ -65,7 +61,7 @@ class Point(NamedTuple):
 class Natural(GaussianPosterior):
     """The variational posterior, moved by at most K natural-gradient steps after each observation, warm-started.
 
-    The first is always taken, the others until the optimum is within `TOLERANCE`.
+    The first is always taken, the others until the optimum is within `tolerance` posterior standard deviations.
     `step_capped` in its reports says that a step was damped, or that the expected Hessian was not positive definite
     and had to be raised. Where a round looks at a sample of the data it takes one step, as short as the sample's noise
     asks for.
@@ -75,6 +71,7 @@ class Natural(GaussianPosterior):
     step_size: Scalar
     num_steps: int
     batch_size: int | None = None
+    tolerance: Scalar | float = 0.0
 
     def init(self, key: Key[Array, ""]) -> NaturalState:
         """The prior."""
@@ -118,7 +115,7 @@ class Natural(GaussianPosterior):
 
         floor = self.potential.prior.precision
         first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
-        walk = descent.walked(first, trial, size=rho, max_steps=num_steps, tolerance=TOLERANCE)
+        walk = descent.walked(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
         point: Point = walk.point
         q = point.gaussian
         return guarded(
