@@ -164,11 +164,7 @@ def ensemble(seen: Evidence) -> Errors:
 
 
 def mixture(seen: Evidence) -> Errors:
-    """Per arm, sum_k (V_k^-1 - V0^-1) = X'X and sum_k (V_k^-1 u_k - V0^-1 u0_k) = X'y, however rows are shared out.
-
-    The noise is learnt too, so that means are compared in units of the largest that the posterior believes in: after a
-    reward of 1e38, which gets a component of its own, the sums hold nothing finer.
-    """
+    """Per arm, sum_k (V_k^-1 - V0^-1) = X'X and sum_k (V_k^-1 u_k - V0^-1 u0_k) = X'y, however rows are shared out."""
     factors, starts = seen.end.factors, np.asarray(seen.end.prior_mean, np.float64)
     dim, tolerance, errors = seen.features.shape[1], 1e-6 if seen.is_double else 0.02, {}
     for arm in range(starts.shape[0]):
@@ -186,8 +182,7 @@ def mixture(seen: Evidence) -> Errors:
         except np.linalg.LinAlgError:
             return {f"precision of arm {arm}": (np.inf, tolerance)}
         found = reference.distance(np.linalg.solve(total, cross), np.linalg.inv(root).T, truth)
-        noise = float(np.sqrt(np.max(np.asarray(factors.scale[arm]) / np.asarray(factors.shape[arm]))))
-        errors[f"mean of arm {arm}"] = found.mean / noise, tolerance
+        errors[f"mean of arm {arm}"] = found.mean, tolerance
         errors[f"deviations of arm {arm}"] = found.deviation, tolerance
         weights = float(np.sum(np.asarray(factors.weight[arm], np.float64)))
         errors[f"weights of arm {arm}"] = abs(weights - len(means) - np.sum(mine)), 1e-3
