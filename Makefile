@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all check faults soak bench clean
+.PHONY: setup demo test test-all check faults soak bench bench-figure clean
 
 setup: .venv/dev
 

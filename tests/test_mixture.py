@@ -225,6 +225,22 @@ def test_an_observation_that_is_not_finite_changes_nothing(num_components: int) 
     jax.tree.map(np.testing.assert_array_equal, new, state)
 
 
+@pytest.mark.parametrize("num_components", [1, 2])
+@pytest.mark.parametrize("unit", [1.0, 1e30])
+def test_a_reward_beyond_the_resolution_of_the_noise_is_rejected(x64: None, num_components: int, unit: float) -> None:
+    # Large rewards are well where the prior expects them: what counts is how far off they are in its own units.
+    posterior = mixture(num_components, 2, prior_scale=unit**2)
+    update = eqx.filter_jit(posterior.update)
+    state, info = update(
+        jax.random.key(0), posterior.init(jax.random.key(0)), Observation(jnp.ones(2), jnp.asarray(1e3 * unit))
+    )
+    assert not info.rejected
+    assert float(jnp.max(state.factors.mean)) > 100.0 * unit
+    new, info = update(jax.random.key(0), state, Observation(jnp.ones(2), jnp.asarray(1e38 * unit)))
+    assert info.rejected
+    jax.tree.map(np.testing.assert_array_equal, new, state)
+
+
 def test_vts_plays_better_than_chance_on_noisy_linear_arms() -> None:
     world = vits.environments.linear(zeta=1.0, dim=2, num_arms=2, pool_size=3)
     policy = vits.make("vts", vits.models.linear(2), num_arms=2)

@@ -68,7 +68,7 @@ def vts(
         prior_precision: lambda; V0 = I / lambda, in units of the noise variance.
         prior: (u0, V0) to use instead.
         prior_shape: alpha0.
-        prior_scale: beta0.
+        prior_scale: beta0; sqrt(beta0 / alpha0) is the noise to expect, in the unit of the rewards.
         prior_weight: gamma0.
         separation: how many prior standard deviations the components' prior means lie around u0.
         window: only the last so many observations of an arm count.

@@ -19,7 +19,7 @@ from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Key
 
 from vits.history import Buffer, History
-from vits.posteriors.base import Posterior, guarded
+from vits.posteriors.base import Posterior, guarded, is_unresolved
 from vits.posteriors.exact import shrunk
 from vits.potentials import Prior
 from vits.types import Info, Observation, Scalar
@@ -103,7 +103,10 @@ class Mixture(Posterior):
                 0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
             )
             new = MixtureState(factors, prior_mean, data)
-        return guarded(observation, state, new, parameters=new.factors)
+        # By the noise believed until now: what cannot be told apart from it would be lost beside a reward of 1e38.
+        noise = jnp.sqrt(state.factors.scale / state.factors.shape)
+        lost = is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)
+        return guarded(observation, state, new, parameters=new.factors, exploded=lost)
 
     def sample(self, key: Key[Array, ""], state: MixtureState) -> Float[Array, " params"]:
         """sum_k E[pi_k] w_k, with sigma2_k ~ InvGamma(alpha_k, beta_k) and w_k ~ N(u_k, sigma2_k V_k)."""
