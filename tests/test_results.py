@@ -83,6 +83,18 @@ def test_an_interrupted_run_leaves_no_summary_and_goes_on_to_the_same_numbers(fo
             assert arrays[name].tobytes() == resumed.cells[cell][name].tobytes()
 
 
+def test_what_a_run_finds_is_told_apart_from_what_it_computes(folder):
+    """The time left follows from the speed, and what is found takes none."""
+    total = sum(cell.cost for cell in SMALL.cells())
+    computed, found = [], []
+    base.run(SMALL, folder, preset="quick", progress=computed.append, resume=found.append)
+    assert (sum(computed), found) == (total, [0])
+    (folder / "zeta=1--uniform--0-1.npz").unlink()
+    computed, found = [], []
+    base.run(SMALL, folder, preset="quick", progress=computed.append, resume=found.append)
+    assert (sum(computed), found) == (2 * 20, [total - 2 * 20])
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "summary.json"
     results.write_json(path, {"a": 1})

@@ -128,13 +128,15 @@ def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -
         settings = settings.only([name.strip() for name in algorithms.split(",")])
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     total = sum(cell.cost for cell in settings.cells())
-    with Progress(*columns, console=err) as bar:
+    # Algorithms differ in speed by far, so the time left comes from the last hour, not from the last half minute.
+    with Progress(*columns, console=err, speed_estimate_period=3600.0) as bar:
         task = bar.add_task("starting", total=total)
         results = base.run(
             settings,
             folder,
             preset=preset,
             progress=lambda rounds: bar.advance(task, rounds),
+            resume=lambda rounds: bar.reset(task, completed=rounds),
             announce=lambda cell: bar.update(task, description=cell),
         )
         bar.update(task, description="done")

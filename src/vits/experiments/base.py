@@ -65,6 +65,7 @@ def run(
     *,
     preset: str,
     progress: Progress = lambda cost: None,
+    resume: Progress = lambda cost: None,
     announce: Callable[[str], None] = lambda message: None,
 ) -> Results:
     """Run what is not in the folder yet, store each cell when it is finished, and write the summary last.
@@ -73,7 +74,8 @@ def run(
         experiment: what to run.
         folder: where results go; a folder with something else in it is refused.
         preset: the name under which the settings are stored.
-        progress: called with the cost of what was just computed or found.
+        progress: called with the cost of what was just computed.
+        resume: called once, before anything is computed, with the cost of what was found: it took no time.
         announce: called with the name of each cell before it runs.
 
     Returns:
@@ -82,21 +84,18 @@ def run(
     cells = experiment.cells()
     _claim(folder, experiment.settings())
     versions = results.versions()
+    marks = [fingerprint(experiment.name, cell, versions) for cell in cells]
+    stored = [_stored(_file(folder, cell), mark) for cell, mark in zip(cells, marks, strict=True)]
+    resume(sum(cell.cost for cell, arrays in zip(cells, stored, strict=True) if arrays is not None))
     chunks: dict[tuple[str, str], list[Arrays]] = {}
     files: dict[tuple[str, str], list[str]] = {}
     hyperparameters = {(cell.environment, cell.algorithm): dict(cell.hyperparameters) for cell in cells}
-    for cell in cells:
+    for cell, mark, arrays in zip(cells, marks, stored, strict=True):
         announce(f"{cell.algorithm}, {cell.environment}")
-        key = (cell.environment, cell.algorithm)
-        file = results.cell_file(folder, *key, cell.chunk)
-        mark = fingerprint(experiment.name, cell, versions)
-        arrays = _stored(file, mark)
+        key, file = (cell.environment, cell.algorithm), _file(folder, cell)
         if arrays is None:
             results.save_arrays(file, {**cell.compute(progress), "fingerprint": [mark]})
-            arrays = results.load_arrays(file)
-        else:
-            progress(cell.cost)
-        chunks.setdefault(key, []).append(arrays)
+        chunks.setdefault(key, []).append(results.load_arrays(file) if arrays is None else arrays)
         files.setdefault(key, []).append(file.name)
     joined = {key: results.join(parts) for key, parts in chunks.items()}
     rows = [
@@ -139,6 +138,10 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
         file.unlink()
     if not path.is_file():
         results.write_json(path, settings)
+
+
+def _file(folder: Path, cell: Cell) -> Path:
+    return results.cell_file(folder, cell.environment, cell.algorithm, cell.chunk)
 
 
 def _stored(file: Path, mark: str) -> Arrays | None:
