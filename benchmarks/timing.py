@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 Work = Callable[[], object]
 
@@ -20,20 +21,25 @@ class Measurement(NamedTuple):
     goal: str
 
 
-def best_seconds(works: Mapping[str, Work], repeats: int = 3) -> dict[str, float]:
-    """The fastest run of each work, after one that warms it up.
+def seconds_by_turn(works: Mapping[str, Work], repeats: int = 3) -> dict[str, Float[np.ndarray, " repeats"]]:
+    """The seconds of every run of each work, after one that warms it up.
 
     The works take turns, so that whatever else the machine does meanwhile slows them all.
     """
     for work in works.values():
         work()
-    best = dict.fromkeys(works, np.inf)
-    for _ in range(repeats):
+    seconds = {name: np.empty(repeats) for name in works}
+    for turn in range(repeats):
         for name, work in works.items():
             started = time.perf_counter()
             work()
-            best[name] = min(best[name], time.perf_counter() - started)
-    return best
+            seconds[name][turn] = time.perf_counter() - started
+    return seconds
+
+
+def best_seconds(works: Mapping[str, Work], repeats: int = 3) -> dict[str, float]:
+    """The fastest run of each work."""
+    return {name: float(np.min(seconds)) for name, seconds in seconds_by_turn(works, repeats).items()}
 
 
 PEAK = "peak"

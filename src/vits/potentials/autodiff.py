@@ -18,7 +18,7 @@ MARGIN = 4.0
 quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4, none did."""
 
 MANY = 256
-"""From so many parameters on blocks have twice as many rows: adding up Hessians costs more than what padding wastes."""
+"""From so many parameters on blocks have four times as many rows: adding up Hessians costs more than padding wastes."""
 
 SIGN_VECTORS = 6
 """How many directions a potential is looked at in, both ways, to find where it is steep."""
@@ -85,7 +85,7 @@ class AutodiffPotential(Potential):
 
     def init(self) -> AutodiffData:
         """An empty history."""
-        return AutodiffData(self.buffer.init(self.model.dim, 2 * BLOCK if self.model.num_params >= MANY else BLOCK))
+        return AutodiffData(self.buffer.init(self.model.dim, 4 * BLOCK if self.model.num_params >= MANY else BLOCK))
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Where the model can learn from."""
