@@ -62,16 +62,16 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 FIRST_SEED = 10_000
 """Seeds from this one on tune, seeds below it report, in every preset: never the same."""
 
-FIRST_HEAT, FINALISTS = 4, 4
-"""All settings play one seed in so many; the best one in so many of a grid plays the other seeds too."""
+FIRST_HEAT, FINALISTS = 4, 6
+"""All settings play one seed in so many, for half the rounds; the best one in so many of a grid plays every seed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning(Experiment):
     """Tries every setting of every contender in every world of an experiment, and reports the best on fresh seeds.
 
-    In two heats: all settings of a grid play a quarter of the tuning seeds, the better quarter of them plays the rest.
-    Fewer than eight seeds are played at once.
+    In two heats: all settings of a grid play a quarter of the tuning seeds for half the rounds, the best sixth of them
+    plays all seeds to the end, and the best of those is chosen. With fewer than eight seeds there is no first heat.
     """
 
     experiment: RegretExperiment
@@ -94,13 +94,12 @@ class Tuning(Experiment):
 
     def _cell(self, world: World, stage: Stage, contender: Contender) -> Cell:
         experiment, grids = self.experiment, self._grids(contender)
-        num_seeds = [self._num_seeds(len(grid.points())) for grid in grids]
         return Cell(
             environment=world.label,
             algorithm=contender.label,
             chunk="all",
             hyperparameters=contender.hyperparameters,
-            cost=(sum(all_ + finals for all_, finals in num_seeds) + experiment.seeds) * experiment.horizon,
+            cost=sum(self._cost(len(grid.points())) for grid in grids) + experiment.seeds * experiment.horizon,
             settings=[
                 dataclasses.asdict(world),
                 dataclasses.asdict(contender),
@@ -119,42 +118,51 @@ class Tuning(Experiment):
     def _grids(self, contender: Contender) -> list[Grid]:
         return [grid.without(self.experiment.decides) for grid in GRIDS[contender.algorithm]]
 
-    def _heats(self) -> tuple[range, range]:
-        """The seeds of each heat."""
-        first = FIRST_SEED
-        middle = first + (self.tuning_seeds // FIRST_HEAT if self.tuning_seeds >= 2 * FIRST_HEAT else self.tuning_seeds)
-        return range(first, middle), range(middle, first + self.tuning_seeds)
+    def _first_heat(self) -> range:
+        """The seeds of the first heat; none if there are too few for one."""
+        return range(FIRST_SEED, FIRST_SEED + self.tuning_seeds // FIRST_HEAT * (self.tuning_seeds >= 2 * FIRST_HEAT))
 
-    def _num_seeds(self, num_points: int) -> tuple[int, int]:
-        """How many times a seed is played in each heat."""
-        heat, final = self._heats()
-        return num_points * len(heat), -(-num_points // FINALISTS) * len(final)
+    def _num_finalists(self, num_points: int) -> int:
+        return -(-num_points // FINALISTS) if self._first_heat() else num_points
+
+    def _cost(self, num_points: int) -> int:
+        """How many rounds the two heats of a grid take."""
+        heat = num_points * len(self._first_heat()) * self._half()
+        return heat + self._num_finalists(num_points) * self.tuning_seeds * self.experiment.horizon
+
+    def _half(self) -> int:
+        return -(-self.experiment.horizon // 2)
 
     def _tune(self, stage: Stage, contender: Contender, progress: Progress) -> Arrays:
-        heat, final = self._heats()
+        everyone = range(FIRST_SEED, FIRST_SEED + self.tuning_seeds)
         tried: list[dict[str, Any]] = []
         regret, seconds = [], 0.0
         for grid in self._grids(contender):
             points = grid.points()
-            found, took = self._play(stage, contender, grid, points, heat, progress)
-            late = np.full((len(points), len(final)), np.inf)
-            seconds += took
-            if len(final):
-                best = np.argsort(_score(found))[: -(-len(points) // FINALISTS)]
-                late[best], took = self._play(stage, contender, grid, [points[i] for i in best], final, progress)
+            finalists = np.arange(len(points))
+            final = np.full((len(points), len(everyone)), np.inf)
+            if heat := self._first_heat():
+                found, took = self._play(stage, contender, grid, points, heat, self._half(), progress)
+                finalists = np.argsort(_score(found))[: self._num_finalists(len(points))]
+                final[np.any(np.isnan(found), axis=1)] = np.nan
                 seconds += took
-            regret.append(np.concatenate([found, late], axis=1))
+            chosen = [points[i] for i in finalists]
+            horizon = self.experiment.horizon
+            final[finalists], took = self._play(stage, contender, grid, chosen, everyone, horizon, progress)
+            seconds += took
+            regret.append(final)
             tried += [{**contender.hyperparameters, **point} for point in points]
         everywhere = np.concatenate(regret)
-        best_of_all = int(np.argmin(_score(everywhere)))
-        chosen = dataclasses.replace(contender, hyperparameters=tried[best_of_all])
-        report = self.experiment.play(stage, chosen, range(self.experiment.seeds), progress)
+        best = int(np.argmin(_score(everywhere)))
+        report = self.experiment.play(
+            stage, dataclasses.replace(contender, hyperparameters=tried[best]), range(self.experiment.seeds), progress
+        )
         return {
             **results.trace_arrays(report),
             "tried": np.array([json.dumps(point) for point in tried]),
             "tuning_regret": everywhere,
             "tuning_seconds": np.array([seconds]),
-            "best": np.array([best_of_all]),
+            "best": np.array([best]),
         }
 
     def _play(
@@ -164,9 +172,10 @@ class Tuning(Experiment):
         grid: Grid,
         points: Sequence[Mapping[str, Any]],
         seeds: range,
+        horizon: int,
         progress: Progress,
     ) -> tuple[Float[np.ndarray, "points seeds"], float]:
-        """Final regret of every point with every seed, NaN where a seed failed; and the seconds it took."""
+        """Regret of every point with every seed at the end, NaN where a seed failed; and the seconds it took."""
         experiment, model = self.experiment, self.experiment.model_of(contender)
         which, players = (x.ravel() for x in np.meshgrid(np.arange(len(points)), np.asarray(seeds), indexing="ij"))
         columns = {name: jnp.array([points[i][name] for i in which]) for name in grid.values}
@@ -179,7 +188,7 @@ class Tuning(Experiment):
             experiment.seed,
             stage.environment,
             eqx.filter_vmap(policy)(columns, stage.own(players.tolist())),
-            experiment.horizon,
+            horizon,
             seeds=players.tolist(),
             progress=progress,
         )
