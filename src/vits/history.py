@@ -54,9 +54,9 @@ class History(Undoable):
         return self.seen > self.capacity
 
     @property
-    def num_blocks(self) -> Int[Array, ""]:
-        """How many blocks a sum runs over; within a batch, as many as the fullest history needs."""
-        return _batch_max(-(-self.count // self.block))
+    def longest(self) -> Int[Array, ""]:
+        """How far a sum runs: to the count, and within a batch to that of the fullest history."""
+        return _batch_max(self.count)
 
     @property
     def inflation(self) -> Scalar:
@@ -90,17 +90,18 @@ class History(Undoable):
     def sum(self, term: Term[Total], start: Total | None = None) -> Total:
         """The sum of a term over all observations, block by block, onto `start`."""
 
-        def add(i: Int[Array, ""], total: Total) -> Total:
-            start = i * self.block
-            features = jax.lax.dynamic_slice_in_dim(self.features, start, self.block)
-            rewards = jax.lax.dynamic_slice_in_dim(self.rewards, start, self.block)
-            weights = (start + jnp.arange(self.block) < self.count).astype(self.rewards.dtype)
-            return jax.tree.map(jnp.add, total, term(features, rewards, weights))
+        def add(carry: tuple[Int[Array, ""], Total]) -> tuple[Int[Array, ""], Total]:
+            row, total = carry
+            features = jax.lax.dynamic_slice_in_dim(self.features, row, self.block)
+            rewards = jax.lax.dynamic_slice_in_dim(self.rewards, row, self.block)
+            weights = (row + jnp.arange(self.block) < self.count).astype(self.rewards.dtype)
+            return row + self.block, jax.tree.map(jnp.add, total, term(features, rewards, weights))
 
         if start is None:
             first = self.features[: self.block], self.rewards[: self.block], self.rewards[: self.block]
             start = zeros_like(term, *first)
-        return jax.lax.fori_loop(0, self.num_blocks, add, start)
+        # By rows, not by blocks, which would have to be counted: a call of an agent is made of such small operations.
+        return jax.lax.while_loop(lambda carry: carry[0] < self.longest, add, (jnp.asarray(0), start))[1]
 
     def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
         """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""

@@ -165,7 +165,7 @@ class PagedHistory(History):
             page, pages = carry
             return self.previous[page], jnp.where(rows // self.block == self.start[page] // self.block, page, pages)
 
-        _, pages = jax.lax.fori_loop(0, self.num_blocks, look, (self.last, jnp.zeros(size, int)))
+        _, pages = jax.lax.fori_loop(0, self._num_pages, look, (self.last, jnp.zeros(size, int)))
         slots = pages * self.block + rows % self.block
         weight = self.count.astype(self.rewards.dtype) / size
         return Minibatch(self.features[slots], self.rewards[slots], jnp.full(size, weight), self.count)
@@ -178,7 +178,12 @@ class PagedHistory(History):
             return self.previous[page], jax.tree.map(jnp.add, total, term(*self._rows(page), weights))
 
         zero = zeros_like(term, *self._rows(self.last), self.rewards[: self.block])
-        return jax.lax.fori_loop(0, self.num_blocks, add, (self.last, zero))[1]
+        return jax.lax.fori_loop(0, self._num_pages, add, (self.last, zero))[1]
+
+    @property
+    def _num_pages(self) -> Int[Array, ""]:
+        """How many pages the longest of a batch of histories fills."""
+        return -(-self.longest // self.block)
 
     def _sum_by_arm(
         self, term_with: Callable[[PyTree[Any]], Term[Total]], captured: PyTree[Any], axes: PyTree[Any]
