@@ -7,6 +7,8 @@ import numpy as np
 import vits
 
 DIM, ARMS, ROUNDS = 20, 50, 400
+MODELS = {"linear": ("lin_ts", "vits_ii", "vits_ng"), "logistic": ("vits_ii", "vits_ng", "laplace_ts")}
+"""Algorithms whose calls are timed, by model."""
 
 
 def median_microseconds(algorithm, model):
@@ -20,14 +22,12 @@ def median_microseconds(algorithm, model):
         agent.learn(decision, float(i % 2))
         decide.append(decided - started)
         learn.append(time.perf_counter() - decided)
-    return [1e6 * float(np.median(seconds[100:])) for seconds in (decide, learn)]
+    return {name: 1e6 * float(np.median(seconds[100:])) for name, seconds in {"decide": decide, "learn": learn}.items()}
 
 
 if __name__ == "__main__":
     print(f"{DIM} features, {ARMS} arms; medians in microseconds")
-    for algorithm in ("lin_ts", "vits_ii", "vits_ng"):
-        decide, learn = median_microseconds(algorithm, vits.models.linear(DIM))
-        print(f"{algorithm:8} linear    decide {decide:5.0f}  learn {learn:5.0f}")
-    for algorithm in ("vits_ii", "vits_ng", "laplace_ts"):
-        decide, learn = median_microseconds(algorithm, vits.models.logistic(DIM))
-        print(f"{algorithm:8} logistic  decide {decide:5.0f}  learn {learn:5.0f}")
+    for model, names in MODELS.items():
+        for algorithm in names:
+            found = median_microseconds(algorithm, getattr(vits.models, model)(DIM))
+            print(f"{algorithm:10} {model:8}  decide {found['decide']:5.0f}  learn {found['learn']:5.0f}")

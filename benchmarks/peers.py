@@ -23,12 +23,9 @@ from vits import simulation
 from vits.environments import Environment
 
 PYTHON = Path(os.environ.get("VITS_PEERS", Path(__file__).parents[1] / ".venv-peers")) / "bin" / "python"
-DIM, ARMS, REPEATS = 20, 50, 2
-MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "linear": (("lin_ts", "vits_ii", "vits_ng"), ("bayesianbandits", "mabwiser")),
-    "logistic": (("vits_ii", "vits_ng", "laplace_ts"), ("bayesianbandits",)),
-}
-"""Our algorithms and the peers, by model."""
+DIM, ARMS, REPEATS, TURNS = 20, 50, 2, 9
+PEERS = {"linear": ("bayesianbandits", "mabwiser"), "logistic": ("bayesianbandits",)}
+"""Whom we are compared with, by model."""
 
 
 def rows(*, seeds: int = 50, horizon: int = 1000, peer_seeds: int = 2) -> list[Measurement]:
@@ -38,9 +35,9 @@ def rows(*, seeds: int = 50, horizon: int = 1000, peer_seeds: int = 2) -> list[M
         file = Path(folder) / "rounds.npz"
         np.savez(file, **rounds(range(peer_seeds), horizon))
         with worker(file) as ask:
-            for model in MODELS:
+            for model in PEERS:
                 found += _simulations(ask, model, seeds, horizon, peer_seeds)
-            for model in MODELS:
+            for model in PEERS:
                 found += _calls(ask, model)
     return found
 
@@ -54,7 +51,7 @@ def world(model: str) -> Environment:
 def rounds(seeds: Any, horizon: int) -> dict[str, np.ndarray]:
     """Arms, means and rewards of all rounds that `simulate(0, ...)` plays with these seeds."""
     found = {}
-    for model in MODELS:
+    for model in PEERS:
         environment = world(model)
         keys = simulation._player_keys(0, np.array(seeds))
         players = simulation._start(environment, vits.policies.Uniform(), keys, False)
@@ -87,7 +84,7 @@ def worker(file: Path) -> Iterator[Any]:
 
 
 def _simulations(ask: Any, model: str, seeds: int, horizon: int, peer_seeds: int) -> list[Measurement]:
-    names, peers = MODELS[model]
+    names, peers = agent.MODELS[model], PEERS[model]
     policies = {name: vits.make(name, getattr(vits.models, model)(DIM)) for name in names}
     ours, theirs, regret = {}, {}, {}
     for _ in range(REPEATS):
@@ -115,30 +112,27 @@ def _simulations(ask: Any, model: str, seeds: int, horizon: int, peer_seeds: int
 
 
 def _calls(ask: Any, model: str) -> list[Measurement]:
-    names, peers = MODELS[model]
-    ours: dict[str, dict[str, float]] = {}
-    theirs: dict[str, dict[str, float]] = {}
-    for _ in range(REPEATS):
-        for name in names:
-            decide, learn = agent.median_microseconds(name, getattr(vits.models, model)(DIM))
-            _keep_faster(ours, name, {"decide": decide, "learn": learn})
-        for peer in peers:
-            _keep_faster(theirs, peer, ask(task="calls", peer=peer, model=model, seed=0))
+    """Medians of what the turns say, the ratio of each turn being that to whoever was fastest in it."""
+    names, peers = agent.MODELS[model], PEERS[model]
+    turns: list[dict[str, dict[str, float]]] = []
+    for _ in range(TURNS):
+        ours = {name: agent.median_microseconds(name, getattr(vits.models, model)(DIM)) for name in names}
+        turns.append(ours | {peer: ask(task="calls", peer=peer, model=model, seed=0) for peer in peers})
+
+    def median(player: str, call: str) -> float:
+        return float(np.median([turn[player][call] for turn in turns]))
+
     found = []
     for name in names:
         for call in ("decide", "learn"):
-            fastest = min(theirs, key=lambda peer: theirs[peer][call])
-            ratio = ours[name][call] / theirs[fastest][call]
-            goal = "<= 2x" if (call, name) == ("learn", "vits_ii") else "<= 1x"
-            reference = ", ".join(f"{peer} {times[call]:.0f} us" for peer, times in theirs.items())
+            ratios = [turn[name][call] / min(turn[peer][call] for peer in peers) for turn in turns]
             found.append(
                 Measurement(
-                    f"{model} {name}, {call}", f"{ours[name][call]:.0f} us", reference, f"{ratio:.2f}x {fastest}", goal
+                    what=f"{model} {name}, {call}",
+                    ours=f"{median(name, call):.0f} us",
+                    reference=", ".join(f"{peer} {median(peer, call):.0f} us" for peer in peers),
+                    ratio=f"{np.median(ratios):.2f}x the fastest",
+                    goal="<= 2x" if (call, name) == ("learn", "vits_ii") else "<= 1x",
                 )
             )
     return found
-
-
-def _keep_faster(times: dict[str, dict[str, float]], name: str, new: dict[str, float]) -> None:
-    old = times.get(name, new)
-    times[name] = {call: min(old[call], new[call]) for call in new}
