@@ -78,6 +78,8 @@ def test_what_cannot_be_compared_is_refused():
         calibration.check(vits.models.linear(3), rows(), "vts")
     with pytest.raises(ValueError, match="rewards of a logistic model must be between 0 and 1, but one is"):
         calibration.check(vits.models.logistic(3), rows(), "vits_ii")
+    with pytest.raises(ValueError, match="rewards of a poisson model must be 0 or more, but one is -"):
+        calibration.check(vits.models.poisson(3), rows(), "vits_ii")
 
 
 def test_the_command_ends_with_one_sentence_and_code_2(tmp_path, monkeypatch, capsys):

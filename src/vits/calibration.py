@@ -165,9 +165,10 @@ def check(
     Returns:
         Both posteriors.
     """
-    if isinstance(model, models.Logistic) and not np.all((rows.rewards >= 0.0) & (rows.rewards <= 1.0)):
-        outside = rows.rewards[(rows.rewards < 0.0) | (rows.rewards > 1.0)]
-        raise ValueError(f"rewards of a logistic model must be between 0 and 1, but one is {outside[0]:g}")
+    least, largest = model.reward_range
+    outside = rows.rewards[~((rows.rewards >= least) & (rows.rewards <= largest))]
+    if len(outside):
+        raise ValueError(f"rewards {model.allowed_rewards()}, but one is {outside[0]:g}")
     known = registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
     if known.name in ("vts", "uniform"):
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")

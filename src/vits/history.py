@@ -101,7 +101,8 @@ class History(Undoable):
             first = self.features[: self.block], self.rewards[: self.block], self.rewards[: self.block]
             start = zeros_like(term, *first)
         # By rows, not by blocks, which would have to be counted: a call of an agent is made of such small operations.
-        return jax.lax.while_loop(lambda carry: carry[0] < self.longest, add, (jnp.asarray(0), start))[1]
+        longest = self.longest
+        return jax.lax.while_loop(lambda carry: carry[0] < longest, add, (jnp.zeros_like(longest), start))[1]
 
     def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
         """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""

@@ -122,7 +122,7 @@ class Agent:
         scores = live.mind.scores(core.keys.choose, number, offer.rows)[offer.where]
         order = ranking(scores, k, (core.seed, number))
         features = offer.features
-        rows = features[list(order)]
+        rows = features.take(order, axis=0)
         rows.setflags(write=False)
         names = tuple(offer.names[i] for i in order)
         played = tuple(live.arms[name] for name in names) if core.is_named else (None,) * k

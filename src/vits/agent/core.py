@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vits import checks, models
+from vits import checks
 from vits.agent import features
 from vits.agent.decisions import Book
 from vits.agent.diagnostics import Counts
@@ -63,7 +63,8 @@ class Core:
         self.live, self.book, self.counts = live, book, counts
         self.model = live.mind.recipe.model
         self.dim, self.dtype = self.model.dim, np.dtype(jnp.zeros(()).dtype)
-        self.largest = float(np.finfo(self.dtype).max)
+        fits = float(np.finfo(self.dtype).max)
+        self.least, self.largest = (max(-fits, min(bound, fits)) for bound in self.model.reward_range)
         self.learning = threading.RLock()
 
     def offer(self, live: Live, what: Any, available: Iterable[Hashable] | None) -> Offer:
@@ -90,7 +91,7 @@ class Core:
             lasting = [entry for entry in found if entry[0] is None or arms.get(entry[0].name) == entry[0]]
             if lasting:
                 played, rows, values, menus = zip(*lasting, strict=True)
-                self.absorb(played, np.stack(rows), np.asarray(values, self.dtype), menus)
+                self.absorb(played, np.array(rows), np.array(values, self.dtype), menus)
             self.book.close(ids)
             self.counts.unlearned += len(found) - len(lasting)
 
@@ -161,13 +162,11 @@ class Core:
         if not isinstance(value, (float, int)) or not math.isfinite(value):
             checks.finite("the reward", value)
             checks.shape("the reward", value, ())
-        reward, model = float(value), self.model
-        if isinstance(model, models.Logistic) and not 0.0 <= reward <= 1.0:
-            raise ValueError(f"the reward of a logistic model must lie between 0 and 1, but is {reward:g}")
-        if isinstance(model, models.Poisson) and reward < 0.0:
-            raise ValueError(f"the reward of a Poisson model must be zero or positive, but is {reward:g}")
-        if abs(reward) > self.largest:
-            raise ValueError(f"the reward must fit into {self.dtype}, but is {reward:g}")
+        reward = float(value)
+        if not self.least <= reward <= self.largest:
+            fits = abs(reward) <= float(np.finfo(self.dtype).max)
+            must = self.model.allowed_rewards() if fits else f"must fit into {self.dtype}"
+            raise ValueError(f"the reward {must}, but is {reward:g}")
         return reward
 
     def _named(self) -> Live:

@@ -4,8 +4,8 @@ Whoever reads a mind sees it whole, however many learn in the meantime, and a le
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -54,8 +54,7 @@ class Recipe:
         return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
 
 
-@dataclass(frozen=True, eq=False)
-class Mind:
+class Mind(NamedTuple):
     """A policy and its state, taken apart for the compiled programs; `view` is what choosing depends on.
 
     `rows` counts the observations that take up room, if they do (`grows`); there is enough for `capacity` of them.
@@ -118,7 +117,7 @@ class Mind:
         fresh = programs.initial_state(policy, jax.random.key(0))
         mind = assembled(self.recipe, self.slots, capacity, self.rows, policy, growth.moved(self.state, fresh))
         # What choosing depends on has not grown, and needs no new program.
-        return replace(mind, chooser=self.chooser)._with_state(mind.state_arrays, self.rows)
+        return mind._replace(chooser=self.chooser)._with_state(mind.state_arrays, self.rows)
 
     def with_slots(self, arms: int, key: Array) -> "Mind":
         """The same mind with posteriors for so many arms; the new ones are priors."""
@@ -137,7 +136,7 @@ class Mind:
 
     def _with_state(self, state: Arrays, rows: int) -> "Mind":
         view = self.view if self.chooser is None else self.chooser.view(self.policy_arrays, state)
-        return replace(self, state_arrays=state, rows=rows, view=view)
+        return self._replace(state_arrays=state, rows=rows, view=view)
 
 
 def slots_for(arms: int) -> int:

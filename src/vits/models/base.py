@@ -1,6 +1,8 @@
 """What every reward model offers."""
 
 import abc
+import math
+from typing import ClassVar
 
 import equinox as eqx
 from jaxtyping import Array, Float, Key
@@ -13,6 +15,8 @@ class RewardModel(eqx.Module):
 
     dim: eqx.AbstractVar[int]
     num_params: eqx.AbstractVar[int]
+    reward_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    """The least and the largest reward that the likelihood knows."""
 
     @abc.abstractmethod
     def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
@@ -29,6 +33,12 @@ class RewardModel(eqx.Module):
     def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
         """Where the mean of a posterior starts: the prior mean, if the model can learn from there."""
         return prior_mean
+
+    def allowed_rewards(self) -> str:
+        """The range of rewards, in words."""
+        least, largest = self.reward_range
+        bounds = f"between {least:g} and {largest:g}" if largest < math.inf else f"{least:g} or more"
+        return f"of a {type(self).__name__.lower()} model must be {bounds}"
 
 
 class OutputModel(RewardModel):

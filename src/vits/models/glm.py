@@ -1,6 +1,7 @@
 """Generalised linear models: the likelihood depends on f = phi' theta."""
 
 import abc
+import math
 from typing import ClassVar
 
 import equinox as eqx
@@ -96,6 +97,7 @@ class Logistic(Glm):
     """Bernoulli rewards with logit f: nll = softplus(f) - r f."""
 
     max_d2loss: ClassVar[float | None] = 0.25
+    reward_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """sigmoid(f)."""
@@ -128,6 +130,7 @@ class Poisson(Glm):
     """Counts with log mean f: nll = exp(f) - r f."""
 
     max_d2loss: ClassVar[float | None] = None
+    reward_range: ClassVar[tuple[float, float]] = (0.0, math.inf)
 
     def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """exp(f)."""

@@ -1,0 +1,146 @@
+"""What an agent refuses, and what it forgets, in words and in numbers."""
+
+import math
+
+import numpy as np
+import pytest
+from tests.agents import ARMS, REWARDS, ROWS, assert_posterior, lin_ts
+
+import vits
+from vits.agent import RejectedUpdate
+
+
+def test_the_oldest_pending_decisions_expire():
+    agent = lin_ts(max_pending=3)
+    ids = [agent.decide(ARMS).id for _ in range(5)]
+    found = agent.diagnostics()
+    assert (found.decisions, found.pending, found.expired) == (5, 3, 2)
+    with pytest.raises(ValueError, match=r"is no longer pending.*only 3 decisions may wait"):
+        agent.learn(ids[1], 1.0)
+    agent.learn(ids[2], 1.0)
+    with pytest.raises(ValueError, match="was given already"):
+        agent.learn(ids[2], 1.0)
+    for unknown in ("nonsense", ids[0].split("-")[0] + "-99", lin_ts().decide(ARMS).id):
+        with pytest.raises(ValueError, match="unknown decision"):
+            agent.learn(unknown, 1.0)
+    assert agent.diagnostics().observations == 1
+
+
+def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(monkeypatch):
+    agent = lin_ts(max_pending=2)
+    slow, decision = agent._core.absorb, agent.decide(ARMS)
+
+    def absorb(*observations):
+        slow(*observations)
+        for _ in range(3):
+            agent.decide(ARMS)
+
+    monkeypatch.setattr(agent._core, "absorb", absorb)
+    agent.learn(decision, 1.0)
+    found = agent.diagnostics()
+    assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)
+
+
+def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
+    agent = lin_ts(prior_precision=1e-6)  # so wide a prior that the mean would go to 1.5e41
+    prior = agent.posterior(samples=2)
+    decision = agent.decide([[1e-3, 0.0]])
+    with pytest.raises(RejectedUpdate, match="an update with reward 3e\\+38 was rejected"):
+        agent.learn(decision, 3e38)
+    found = agent.diagnostics()
+    assert (found.rejected, found.observations, found.pending) == (1, 0, 1)
+    good = agent.decide(ARMS)
+    with pytest.raises(RejectedUpdate):
+        agent.learn_many([good, decision], [1.0, 3e38])
+    np.testing.assert_array_equal(agent.posterior(samples=2).mean, prior.mean)
+    np.testing.assert_array_equal(agent.posterior(samples=2).covariance, prior.covariance)
+    agent.learn_many([good, decision], [1.0, 1.0])
+    found = agent.diagnostics()
+    assert (found.rejected, found.observations, found.pending) == (2, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a: a.decide([[1.0, math.nan]]), "arms must be finite, but 1 of its 2 entries are NaN or infinite"),
+        (lambda a: a.decide([[1.0, 1e300]]), "arms must be finite"),
+        (lambda a: a.decide(np.ones((3, 4))), r"arms must have shape \(K, 2\), but has shape \(3, 4\)"),
+        (lambda a: a.decide(np.ones(2)), r"arms must have shape \(K, 2\), but has shape \(2,\)"),
+        (lambda a: a.decide(np.ones((0, 2))), "arms must have at least one row"),
+        (lambda a: a.decide([["x", "y"]]), "arms must be numbers, but are"),
+        (lambda a: a.decide(np.array([["x", 1.0], ["y", 2.0]], object)), "arms must be numbers, but are"),
+        (lambda a: a.decide([[1.0, 2.0], [3.0]]), "arms must be numbers, but are"),
+        (lambda a: a.decide({}), "there must be at least one arm to choose"),
+        (lambda a: a.decide({"a": [1.0]}), r"the features of arm 'a' must have shape \(2,\)"),
+        (lambda a: a.decide(ARMS, available=[]), "available must name at least one arm, but is empty"),
+        (lambda a: a.decide(ARMS, available=[3]), "unknown arm 3; known: 0, 1, 2"),
+        (lambda a: a.decide(ARMS, k=4), "k must be at most the 3 arms on offer, but is 4"),
+        (lambda a: a.decide(ARMS, k=0), "k must be a whole number of at least 1, but is 0"),
+        (lambda a: a.learn(a.decide(ARMS), math.inf), "the reward must be finite"),
+        (lambda a: a.learn(a.decide(ARMS), "much"), "the reward must be a number, but is 'much'"),
+        (lambda a: a.learn(a.decide(ARMS), 1e300), "the reward must fit into float32, but is 1e\\+300"),
+        (lambda a: a.learn(a.decide(ARMS), [1.0, 2.0]), r"the reward must have shape \(\)"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), 1.0), "a ranking of 2 arms needs 2 rewards"),
+        (lambda a: a.learn_many([a.decide(ARMS).id] * 2, [1.0, 1.0]), "a decision is given twice"),
+        (lambda a: a.learn_many([a.decide(ARMS)], []), "there must be 1 rewards, one for each decision, but are 0"),
+        (lambda a: a.partial_fit(ROWS, REWARDS[:3]), r"rewards must have shape \(40,\), but has shape \(3,\)"),
+        (lambda a: a.partial_fit(ROWS, REWARDS, arms=["a"] * 40), "arms must name each row's arm where"),
+        (lambda a: a.add_arm("a"), "only where they have names"),
+        (lambda a: a.decide(ARMS).propensity(0), "samples must be a whole number of at least 1, but is 0"),
+        (lambda a: a.posterior().interval(ARMS, level=1.5), "level must be between 0 and 1"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence_before_anything_changes(call, message):
+    agent = lin_ts()
+    with pytest.raises(ValueError, match=message) as error:
+        call(agent)
+    assert "\n" not in str(error.value)
+    assert agent.diagnostics().observations == 0
+    assert_posterior(agent, [], [])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda a: a.decide([1.0, 2.0], available=["c"]), "unknown arm 'c'; known: 'a', 'b'"),
+        (lambda a: a.decide([1.0, 2.0], available="a"), "available must be a collection of arms, but is 'a'"),
+        (lambda a: a.decide([1.0]), r"the context must have shape \(2,\), but has shape \(1,\)"),
+        (lambda a: a.decide({"c": [1.0, 2.0]}), "unknown arm 'c'"),
+        (lambda a: a.add_arm("a"), "arm 'a' is there already"),
+        (lambda a: a.remove_arm("c"), "unknown arm 'c'; known: 'a', 'b'"),
+        (lambda a: a.posterior(), "unknown arm None; known: 'a', 'b'"),
+        (lambda a: a.partial_fit(ROWS[:1], [1.0], arms=["c"]), "unknown arm 'c'"),
+        (lambda a: [a.remove_arm("a"), a.remove_arm("b"), a.decide([1.0, 2.0])], "there must be at least one arm"),
+    ],
+)
+def test_names_that_nobody_knows_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(lin_ts(arms=["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"algorithm": "lin_tz"}, "unknown algorithm 'lin_tz'; did you mean 'lin_ts'"),
+        ({"algorithm": "vts"}, "vts keeps one posterior for each arm"),
+        ({"algorithm": "vts", "arms": ["a"], "num_arms": 3}, "num_arms must be left out"),
+        ({"algorithm": "lin_ts", "window": 10}, "unknown hyperparameter of lin_ts 'window'"),
+        ({"arms": ["a", "a"]}, "arms must have different names"),
+        ({"arms": "ab"}, "arms must be a collection of names, but is 'ab'"),
+        ({"seed": 2**40}, "seed must be below 2\\^32, but is 1099511627776"),
+        ({"seed": -1}, "seed must be a whole number of at least 0, but is -1"),
+        ({"capacity": 0}, "capacity must be a whole number of at least 1, but is 0"),
+        ({"max_pending": 0}, "max_pending must be a whole number of at least 1, but is 0"),
+        ({"when_full": "burst"}, "unknown when_full 'burst'; known: grow, raise"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        vits.Agent(**{"algorithm": "vits_ii", "model": vits.models.linear(2)} | settings)
+
+
+@pytest.mark.parametrize(("model", "reward"), [("logistic", 1.5), ("poisson", -1.0)])
+def test_rewards_that_the_model_rules_out_are_refused(model, reward):
+    agent = vits.Agent("laplace_ts", getattr(vits.models, model)(2))
+    with pytest.raises(ValueError, match=f"(?i)the reward of a {model} model must"):
+        agent.learn(agent.decide(ARMS), reward)
