@@ -1,8 +1,8 @@
 """The settings that `vits tune` found best, by experiment, world and contender.
 
-Found by `vits tune linear --preset paper --tuning-seeds 20`: every setting of the grids in `vits.tuning` played the seeds
-10,000 to 10,004 for 500 rounds, the best sixth of each grid the seeds 10,000 to 10,019 for 1000, and the one with the
-least mean regret was chosen, settings with a failed seed apart. No preset reports those seeds.
+Found by `vits tune linear --preset paper --tuning-seeds 20`: every setting of the grids in `vits.tuning` played the
+seeds 10,000 to 10,004 for 500 rounds, the best sixth of each grid the seeds 10,000 to 10,019 for 1000, and the one with
+the least mean regret was chosen, settings with a failed seed apart. No preset reports those seeds.
 """
 
 from typing import Any
