@@ -10,7 +10,7 @@ import pytest
 
 import vits
 from vits import registry
-from vits.types import Observation
+from vits.types import Observation, choose
 
 DIM, ARMS, HISTORY = 3, 4, 12
 
@@ -55,39 +55,45 @@ class Played(NamedTuple):
     state: Any
     infos: Any
     action: Any
-    fresh: Any
-    poisoned: Any
-    poisoned_info: Any
-    batched: Any
     looped: Any
+    looped_infos: Any
+    batched: Any
 
 
 @eqx.filter_jit
-def play(policy, key, history, fresh, poisoned):
-    def learn(state, row):
-        i, observation = row
-        return policy.update(jax.random.fold_in(key, i), state, observation)
+def play(policy, key, history, branches, arms):
+    """Learn the history; then each branch by itself from there, one after the other and all at once."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(HISTORY))
+    branch_keys = jax.random.split(jax.random.fold_in(key, 98), 2)[jnp.array([0, 0, 1])]
 
-    state, infos = jax.lax.scan(learn, policy.init(key), (jnp.arange(HISTORY), history))
-    keys = jax.random.split(jax.random.fold_in(key, 98), 2)
-    poisoned_state, poisoned_info = policy.update(keys[0], state, poisoned)
+    def learn(state, row):
+        is_past, key, observation = row
+        new, info = policy.update(key, state, observation)
+        return choose(is_past, new, state), (new, info)
+
+    is_past = jnp.arange(HISTORY + len(branch_keys)) < HISTORY
+    rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), (keys, history), (branch_keys, branches))
+    state, learnt = jax.lax.scan(learn, policy.init(key), (is_past, *rows))
+    (_, infos), (looped, looped_infos) = (
+        jax.tree.map(lambda x, s=s: x[s], learnt) for s in (slice(HISTORY), slice(HISTORY, None))
+    )
     return Played(
         state=state,
         infos=infos,
-        action=policy.act(jax.random.fold_in(key, 99), state, fresh.arms),
-        fresh=policy.update(keys[0], state, fresh)[0],
-        poisoned=poisoned_state,
-        poisoned_info=poisoned_info,
-        batched=jax.vmap(policy.update, (0, None, None))(keys, state, fresh)[0],
-        looped=jax.lax.map(lambda k: policy.update(k, state, fresh)[0], keys),
+        action=policy.act(jax.random.fold_in(key, 99), state, arms),
+        looped=looped,
+        looped_infos=looped_infos,
+        batched=jax.vmap(policy.update, (0, None, 0))(branch_keys, state, branches)[0],
     )
 
 
 def played(name, model):
     rows = [observation(i, model) for i in range(HISTORY)]
-    history = jax.tree.map(lambda *parts: jnp.stack(parts), *rows)
     fresh, poisoned = observation(HISTORY, model), observation(HISTORY, model, reward=jnp.nan)
-    return play(policy_of(name, model), jax.random.key(0), history, fresh, poisoned)
+    history, branches = (
+        jax.tree.map(lambda *parts: jnp.stack(parts), *several) for several in (rows, [poisoned, fresh, fresh])
+    )
+    return play(policy_of(name, model), jax.random.key(0), history, branches, fresh.arms)
 
 
 def floats(tree):
@@ -118,12 +124,17 @@ LONG_TO_COMPILE = {
     ("ensemble_ts", "mlp"),
     ("ensemble_ts", "custom"),
     ("ensemble_ts", "poisson"),
+    ("ensemble_ts", "logistic"),
     ("fg_ts", "mlp"),
     ("fg_ts", "custom"),
     ("fg_ts", "poisson"),
     ("fg_ts", "logistic"),
+    ("lmc_ts", "mlp"),
     ("lmc_ts", "custom"),
+    ("vits_ng", "mlp"),
     ("vits_ng", "custom"),
+    ("vits_ng", "poisson"),
+    ("greedy", "mlp"),
 }
 """Combinations whose parts all are tested in others too: they wait for the long run."""
 
@@ -140,11 +151,12 @@ def test_contract(name, model):
     assert 0 <= int(found.action) < ARMS
     # Deterministic by key.
     assert same(played(name, model), found)
-    # One observation changes the state; a poisoned one leaves it bitwise as it was and is reported.
-    assert name in LEARNS_NOTHING or not same(found.fresh, found.state)
-    assert same(found.poisoned, found.state)
-    assert bool(found.poisoned_info.rejected)
-    assert not bool(found.poisoned_info.is_finite)
+    # A poisoned observation leaves the state bitwise as it was and is reported; another one changes it.
+    poisoned, fresh, _ = (jax.tree.map(lambda x, i=i: x[i], found.looped) for i in range(3))
+    assert same(poisoned, found.state)
+    assert bool(found.looped_infos.rejected[0])
+    assert not bool(found.looped_infos.is_finite[0])
+    assert name in LEARNS_NOTHING or not same(fresh, found.state)
     # vmap equals a loop, to rounding.
     assert close(found.batched, found.looped)
 

@@ -297,6 +297,7 @@ def regret_share(policy, zeta, horizon=300, seeds=10, **world):
     return trace.cumulative_regret[:, -1].mean() / uniform.cumulative_regret[:, -1].mean()
 
 
+@pytest.mark.heavy
 def test_a_small_linear_bandit_is_learnt():
     policy = vits.make("fg_ts", vits.models.linear(5), inverse_temperature=10.0, num_arms=10)
     assert regret_share(policy, 0.3, horizon=100, seeds=4, dim=5, num_arms=10) < 0.35

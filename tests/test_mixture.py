@@ -241,6 +241,7 @@ def test_a_reward_beyond_the_resolution_of_the_noise_is_rejected(x64: None, num_
     jax.tree.map(np.testing.assert_array_equal, new, state)
 
 
+@pytest.mark.heavy
 def test_vts_plays_better_than_chance_on_noisy_linear_arms() -> None:
     world = vits.environments.linear(zeta=1.0, dim=2, num_arms=2, pool_size=3)
     policy = vits.make("vts", vits.models.linear(2), num_arms=2)

@@ -273,7 +273,10 @@ class OwnParameters(Environment):
         return Round(arms, means, (jax.random.uniform(reward_key, means.shape) < means).astype(means.dtype))
 
 
-@pytest.mark.parametrize("name", ["vits_ii", "laplace_ts", "lmc_ts"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("vits_ii", marks=pytest.mark.heavy), "laplace_ts", pytest.param("lmc_ts", marks=pytest.mark.heavy)],
+)
 def test_arms_with_parameters_of_their_own_are_learnt(name: str) -> None:
     world, model = OwnParameters(), vits.models.logistic(3)
     trace = vits.simulate(0, world, vits.make(name, model, per_arm=5), 300, seeds=5)

@@ -70,7 +70,7 @@ def test_the_same_key_gives_the_same_result_and_another_key_another():
     assert not np.array_equal(first.regret, other.regret)
 
 
-@pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ii_hf"])
+@pytest.mark.parametrize("name", ["lin_ts", "vits_ii", pytest.param("vits_ii_hf", marks=pytest.mark.heavy)])
 def test_a_seed_alone_gives_the_curve_it_gives_in_a_batch(name):
     """Up to rounding: XLA may add in another order for another batch size. Same arms, rewards to 1e-4."""
     batch, alone = run(name, seeds=5), run(name, seeds=[3])
