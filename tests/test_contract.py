@@ -10,7 +10,7 @@ import pytest
 
 import vits
 from vits import registry
-from vits.types import Observation, choose
+from vits.types import Observation
 
 DIM, ARMS, HISTORY = 3, 4, 12
 
@@ -69,7 +69,7 @@ def play(policy, key, history, branches, arms):
     def learn(state, row):
         is_past, key, observation = row
         new, info = policy.update(key, state, observation)
-        return choose(is_past, new, state), (new, info)
+        return jax.tree.map(lambda x, y: jnp.where(is_past, x, y), new, state), (new, info)
 
     is_past = jnp.arange(HISTORY + len(branch_keys)) < HISTORY
     rows = jax.tree.map(lambda *parts: jnp.concatenate(parts), (keys, history), (branch_keys, branches))
