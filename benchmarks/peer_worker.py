@@ -5,6 +5,7 @@ charged for drawing them.
 """
 
 import json
+import os
 import sys
 import time
 
@@ -88,4 +89,6 @@ if __name__ == "__main__":
         def make(seed, peer=peer, model=model, own=own):
             return peer(model, seed, own["arms"].shape[-1])
 
+        if "core" in question:
+            os.sched_setaffinity(0, {question["core"]})
         print(json.dumps(TASKS[question["task"]](make, own, question["seed"])), flush=True)

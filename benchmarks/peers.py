@@ -83,6 +83,17 @@ def worker(file: Path) -> Iterator[Any]:
         process.stdin.close()  # type: ignore[union-attr]
 
 
+@contextmanager
+def on_one_core() -> Iterator[int]:
+    """This thread, on the first of its cores, whose number is for others to go there too: cores differ in pace."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield min(allowed)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
 def _simulations(ask: Any, model: str, seeds: int, horizon: int, peer_seeds: int) -> list[Measurement]:
     names, peers = agent.MODELS[model], PEERS[model]
     policies = {name: vits.make(name, getattr(vits.models, model)(DIM)) for name in names}
@@ -115,9 +126,10 @@ def _calls(ask: Any, model: str) -> list[Measurement]:
     """Medians of what the turns say, the ratio of each turn being that to whoever was fastest in it."""
     names, peers = agent.MODELS[model], PEERS[model]
     turns: list[dict[str, dict[str, float]]] = []
-    for _ in range(TURNS):
-        ours = {name: agent.median_microseconds(name, getattr(vits.models, model)(DIM)) for name in names}
-        turns.append(ours | {peer: ask(task="calls", peer=peer, model=model, seed=0) for peer in peers})
+    with on_one_core() as core:
+        for _ in range(TURNS):
+            ours = {name: agent.median_microseconds(name, getattr(vits.models, model)(DIM)) for name in names}
+            turns.append(ours | {peer: ask(task="calls", peer=peer, model=model, seed=0, core=core) for peer in peers})
 
     def median(player: str, call: str) -> float:
         return float(np.median([turn[player][call] for turn in turns]))
