@@ -19,6 +19,7 @@ from vits import checks, results
 from vits.compare import Claim
 from vits.experiments.bandit import Contender, RegretExperiment, Stage, World
 from vits.experiments.base import Cell, Experiment, Progress
+from vits.history import with_capacity
 from vits.policies import Policy
 from vits.results import Arrays, Results
 from vits.simulation import simulate_each
@@ -64,6 +65,9 @@ FIRST_SEED = 10_000
 
 FIRST_HEAT, FINALISTS = 4, 6
 """All settings play one seed in so many, for half the rounds; the best one in so many of a grid plays every seed."""
+
+BATCH = 60
+"""Players at once: of one size and with one capacity, so that the two heats share a compilation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,22 +182,28 @@ class Tuning(Experiment):
         """Regret of every point with every seed at the end, NaN where a seed failed; and the seconds it took."""
         experiment, model = self.experiment, self.experiment.model_of(contender)
         which, players = (x.ravel() for x in np.meshgrid(np.arange(len(points)), np.asarray(seeds), indexing="ij"))
-        columns = {name: jnp.array([points[i][name] for i in which]) for name in grid.values}
 
         def policy(values: Mapping[str, Any], own: Any) -> Policy:
             hyperparameters = {**contender.hyperparameters, **grid.fixed, **values}
             return stage.policy(dataclasses.replace(contender, hyperparameters=hyperparameters), model, own)
 
-        played = simulate_each(
-            experiment.seed,
-            stage.environment,
-            eqx.filter_vmap(policy)(columns, stage.own(players.tolist())),
-            horizon,
-            seeds=players.tolist(),
-            progress=progress,
-        )
-        final = np.where(played.failed, np.nan, played.cumulative_regret[..., -1])
-        return final.reshape(len(points), len(seeds)), played.seconds
+        regret, seconds = [], 0.0
+        size = min(BATCH, len(players))
+        padded = np.resize(np.arange(len(players)), -(-len(players) // size) * size)
+        for batch in padded.reshape(-1, size):
+            columns = {name: jnp.array([points[i][name] for i in which[batch]]) for name in grid.values}
+            policies = eqx.filter_vmap(policy)(columns, stage.own(players[batch].tolist()))
+            played = simulate_each(
+                experiment.seed,
+                stage.environment,
+                with_capacity(policies, experiment.horizon),
+                horizon,
+                seeds=players[batch].tolist(),
+                progress=progress,
+            )
+            regret.append(np.where(played.failed, np.nan, played.cumulative_regret[..., -1]))
+            seconds += played.seconds
+        return np.concatenate(regret)[: len(players)].reshape(len(points), len(seeds)), seconds
 
     def row(
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
