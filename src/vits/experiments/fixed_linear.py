@@ -3,12 +3,14 @@
 import dataclasses
 
 from vits.compare import Claim
+from vits.experiments import tuned
 from vits.experiments.bandit import Contender, Model, Statement, World, scored
 from vits.experiments.fixed_arms import FixedArmsExperiment
 from vits.results import Results
 
 _POSTERIOR = {"inverse_temperature": 1.0, "prior_precision": 1.0}
 _WORLD = "fixed-linear"
+_TUNED = f"{_WORLD}, tuned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,12 +18,12 @@ class FixedLinear(FixedArmsExperiment):
     """Fixed arms with linear rewards."""
 
     def claims(self, found: Results) -> list[Claim]:
-        """VITS-I and VITS-II close to LinTS, better than LMC-TS and VTS, all at eta = lambda = 1."""
+        """VITS-I and VITS-II close to LinTS, better than LMC-TS and VTS, each at its best setting."""
         return scored(
             "fixed-linear",
             found,
             *(
-                Statement(_WORLD, name, sign, rival)
+                Statement(_TUNED, name, sign, rival)
                 for name in ("vits_i", "vits_ii")
                 for sign, rival in (("~", "lin_ts"), ("<", "lmc_ts"), ("<", "vts"))
             ),
@@ -31,7 +33,7 @@ class FixedLinear(FixedArmsExperiment):
 EXPERIMENT = FixedLinear(
     name="fixed-linear",
     title="Fixed arms, linear rewards",
-    worlds=(World(_WORLD, "fixed_linear"),),
+    worlds=(World(_WORLD, "fixed_linear"), World(_TUNED, "fixed_linear", hyperparameters=tuned.FIXED_LINEAR)),
     contenders=(
         *(
             Contender(name, name, _POSTERIOR)
