@@ -5,7 +5,7 @@ import pytest
 
 import vits
 from vits import tuning
-from vits.experiments import base, fixed_linear, kl, linear
+from vits.experiments import base, fixed_linear, fixed_logistic, kl, linear
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
 
@@ -69,7 +69,9 @@ def test_what_has_no_grid_is_refused_in_a_sentence():
         tuning.tuning(SMALL.only(["uniform"]))
 
 
-@pytest.mark.parametrize("experiment", [linear.EXPERIMENT, fixed_linear.EXPERIMENT], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "experiment", [linear.EXPERIMENT, fixed_linear.EXPERIMENT, fixed_logistic.EXPERIMENT], ids=lambda each: each.name
+)
 def test_the_settings_shipped_as_tuned_lie_on_the_grids(experiment):
     contenders = {contender.label: contender for contender in experiment.contenders}
     worlds = [world for world in experiment.worlds if world.hyperparameters]
