@@ -37,10 +37,10 @@ def rows(*, width: int = 20, rounds: int = 500, repeats: int = 20) -> list[Measu
 
     hessian = eqx.filter_jit(lambda data, points: potential.derivatives(data, points).hessian)
     gradient = eqx.filter_jit(lambda data, points: jax.vmap(potential.grad, (None, 0))(data, points))
-    identity = jnp.eye(mean.size)
+    identity, root_of_two = jnp.eye(mean.size), jnp.sqrt(2.0) * jnp.eye(mean.size)
     one_step, more_steps = (_round(_policy(steps, width), state, rounds) for steps in (1, STEPS + 1))
     works = {
-        "products": lambda: jax.block_until_ready(products(identity, B, jnp.sqrt(2.0) * identity)),
+        "products": lambda: jax.block_until_ready(products(identity, B, root_of_two)),
         "gradients": lambda: jax.block_until_ready(gradient(data, points)),
         "Gauss-Newton": lambda: jax.block_until_ready(hessian(data, points)),
         "one step": one_step,

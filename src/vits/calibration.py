@@ -168,7 +168,7 @@ def check(
     least, largest = model.reward_range
     outside = rows.rewards[~((rows.rewards >= least) & (rows.rewards <= largest))]
     if len(outside):
-        raise ValueError(f"rewards {model.allowed_rewards()}, but one is {outside[0]:g}")
+        raise ValueError(f"rewards of {model.reward_rule()}, but one is {outside[0]:g}")
     known = registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
     if known.name in ("vts", "uniform"):
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")

@@ -63,8 +63,7 @@ class Core:
         self.live, self.book, self.counts = live, book, counts
         self.model = live.mind.recipe.model
         self.dim, self.dtype = self.model.dim, np.dtype(jnp.zeros(()).dtype)
-        fits = float(np.finfo(self.dtype).max)
-        self.least, self.largest = (max(-fits, min(bound, fits)) for bound in self.model.reward_range)
+        self.reward_range, self.largest = self.model.reward_range, float(np.finfo(self.dtype).max)
         self.learning = threading.RLock()
 
     def offer(self, live: Live, what: Any, available: Iterable[Hashable] | None) -> Offer:
@@ -162,11 +161,11 @@ class Core:
         if not isinstance(value, (float, int)) or not math.isfinite(value):
             checks.finite("the reward", value)
             checks.shape("the reward", value, ())
-        reward = float(value)
-        if not self.least <= reward <= self.largest:
-            fits = abs(reward) <= float(np.finfo(self.dtype).max)
-            must = self.model.allowed_rewards() if fits else f"must fit into {self.dtype}"
-            raise ValueError(f"the reward {must}, but is {reward:g}")
+        reward, (least, largest) = float(value), self.reward_range
+        if not least <= reward <= largest:
+            raise ValueError(f"the reward of {self.model.reward_rule()}, but is {reward:g}")
+        if abs(reward) > self.largest:
+            raise ValueError(f"the reward must fit into {self.dtype}, but is {reward:g}")
         return reward
 
     def _named(self) -> Live:

@@ -8,91 +8,58 @@ least mean regret was chosen, settings with a failed seed apart; with logistic r
 
 from typing import Any
 
+
+def _setting(eta: float, prior_precision: float, step: float | None = None) -> dict[str, Any]:
+    """eta and lambda, and h where the paper's step h / (eta t) was better than the safe one."""
+    rule = {} if step is None else {"step_size": step, "step_rule": "per_observation"}
+    return {"inverse_temperature": eta, "prior_precision": prior_precision, **rule}
+
+
 LINEAR: dict[float, dict[str, dict[str, Any]]] = {
     0.1: {
-        "vits_i": {
-            "inverse_temperature": 10.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ii": {
-            "inverse_temperature": 10.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ii_hf": {
-            "inverse_temperature": 10.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ng": {"inverse_temperature": 100.0, "prior_precision": 0.1},
-        "lin_ts": {"inverse_temperature": 10.0, "prior_precision": 10.0},
-        "lmc_ts(10)": {"inverse_temperature": 3.0, "prior_precision": 10.0},
-        "lmc_ts(50)": {
-            "inverse_temperature": 10.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
+        "vits_i": _setting(10.0, 10.0, 0.01),
+        "vits_ii": _setting(10.0, 10.0, 0.01),
+        "vits_ii_hf": _setting(10.0, 10.0, 0.01),
+        "vits_ng": _setting(100.0, 0.1),
+        "lin_ts": _setting(10.0, 10.0),
+        "lmc_ts(10)": _setting(3.0, 10.0),
+        "lmc_ts(50)": _setting(10.0, 10.0, 0.01),
         "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
         "lin_ucb": {"prior_precision": 10.0, "width": 1.0},
     },
     1.0: {
-        "vits_i": {
-            "inverse_temperature": 100.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ii": {
-            "inverse_temperature": 100.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ii_hf": {
-            "inverse_temperature": 100.0,
-            "prior_precision": 10.0,
-            "step_size": 0.01,
-            "step_rule": "per_observation",
-        },
-        "vits_ng": {"inverse_temperature": 500.0, "prior_precision": 10.0},
-        "lin_ts": {"inverse_temperature": 500.0, "prior_precision": 10.0},
-        "lmc_ts(10)": {"inverse_temperature": 1000.0, "prior_precision": 10.0},
-        "lmc_ts(50)": {"inverse_temperature": 100.0, "prior_precision": 10.0},
+        "vits_i": _setting(100.0, 10.0, 0.01),
+        "vits_ii": _setting(100.0, 10.0, 0.01),
+        "vits_ii_hf": _setting(100.0, 10.0, 0.01),
+        "vits_ng": _setting(500.0, 10.0),
+        "lin_ts": _setting(500.0, 10.0),
+        "lmc_ts(10)": _setting(1000.0, 10.0),
+        "lmc_ts(50)": _setting(100.0, 10.0),
         "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
         "lin_ucb": {"prior_precision": 1.0, "width": 1.0},
     },
 }
 
 FIXED_LINEAR: dict[str, dict[str, Any]] = {
-    "vits_i": {"inverse_temperature": 3.0, "prior_precision": 1.0, "step_size": 0.1, "step_rule": "per_observation"},
-    "vits_ii": {"inverse_temperature": 3.0, "prior_precision": 1.0, "step_size": 0.1, "step_rule": "per_observation"},
-    "vits_ii_hf": {
-        "inverse_temperature": 3.0,
-        "prior_precision": 1.0,
-        "step_size": 0.1,
-        "step_rule": "per_observation",
-    },
-    "vits_ng": {"inverse_temperature": 10.0, "prior_precision": 1.0},
-    "lin_ts": {"inverse_temperature": 10.0, "prior_precision": 0.1},
-    "lmc_ts": {"inverse_temperature": 3.0, "prior_precision": 1.0},
-    "ensemble_ts": {"inverse_temperature": 3.0, "prior_precision": 0.1},
+    "vits_i": _setting(3.0, 1.0, 0.1),
+    "vits_ii": _setting(3.0, 1.0, 0.1),
+    "vits_ii_hf": _setting(3.0, 1.0, 0.1),
+    "vits_ng": _setting(10.0, 1.0),
+    "lin_ts": _setting(10.0, 0.1),
+    "lmc_ts": _setting(3.0, 1.0),
+    "ensemble_ts": _setting(3.0, 0.1),
     "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
     "lin_ucb": {"prior_precision": 1.0, "width": 1.0},
 }
 
 FIXED_LOGISTIC: dict[str, dict[str, Any]] = {
-    "vits_i": {"inverse_temperature": 3.0, "prior_precision": 1.0},
-    "vits_ii": {"inverse_temperature": 3.0, "prior_precision": 1.0},
-    "vits_ii_hf": {"inverse_temperature": 3.0, "prior_precision": 1.0},
-    "vits_ng": {"inverse_temperature": 10.0, "prior_precision": 10.0},
-    "laplace_ts": {"inverse_temperature": 10.0, "prior_precision": 10.0},
-    "lmc_ts": {"inverse_temperature": 10.0, "prior_precision": 1.0},
-    "ensemble_ts": {"inverse_temperature": 3.0, "prior_precision": 0.1},
-    "lin_ts": {"inverse_temperature": 10.0, "prior_precision": 0.1},
+    "vits_i": _setting(3.0, 1.0),
+    "vits_ii": _setting(3.0, 1.0),
+    "vits_ii_hf": _setting(3.0, 1.0),
+    "vits_ng": _setting(10.0, 10.0),
+    "laplace_ts": _setting(10.0, 10.0),
+    "lmc_ts": _setting(10.0, 1.0),
+    "ensemble_ts": _setting(3.0, 0.1),
+    "lin_ts": _setting(10.0, 0.1),
     "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
 }

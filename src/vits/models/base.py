@@ -34,11 +34,11 @@ class RewardModel(eqx.Module):
         """Where the mean of a posterior starts: the prior mean, if the model can learn from there."""
         return prior_mean
 
-    def allowed_rewards(self) -> str:
-        """The range of rewards, in words."""
+    def reward_rule(self) -> str:
+        """What a reward outside the range is refused with, after "the reward of" and before what it is."""
         least, largest = self.reward_range
         bounds = f"between {least:g} and {largest:g}" if largest < math.inf else f"{least:g} or more"
-        return f"of a {type(self).__name__.lower()} model must be {bounds}"
+        return f"a {type(self).__name__.lower()} model must be {bounds}"
 
 
 class OutputModel(RewardModel):
