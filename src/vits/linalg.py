@@ -80,6 +80,6 @@ def refreshed_inverse_if(
     def look(carry: tuple[Bool[Array, ""], Inverse]) -> tuple[Bool[Array, ""], Inverse]:
         return jnp.zeros_like(doubtful), refreshed_inverse(matrix, carry[1].inverse_transpose, tolerance=tolerance)
 
-    # Where nobody looks, `doubtful` is false and says that nothing was repaired; a constant would be one operation more.
+    # Where nobody looks, `doubtful` is false: nothing was repaired. A constant would be one operation more to start.
     unseen = Inverse(guess, jnp.zeros((), matrix.dtype), doubtful)
     return jax.lax.while_loop(lambda carry: carry[0], look, (doubtful, unseen))[1]

@@ -103,7 +103,7 @@ class Mixture(Posterior):
                 0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
             )
             new = MixtureState(factors, prior_mean, data)
-        # By the noise believed until now: by the new one, no reward would be too far off, since it has widened it itself.
+        # By the noise believed until now: a reward that is far off widens the new one until nothing is too far.
         noise = jnp.sqrt(state.factors.scale / state.factors.shape)
         lost = is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)
         return guarded(observation, state, new, parameters=new.factors, exploded=lost)
