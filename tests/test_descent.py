@@ -73,12 +73,6 @@ def test_a_matrix_below_is_raised_by_the_first_multiple_that_helps(smallest, mul
     assert result.was_raised
 
 
-def test_the_root_of_the_inverse():
-    precision = jnp.asarray([[4.0, 1.0], [1.0, 3.0]])
-    root = descent.sqrt_of_inverse(jnp.linalg.cholesky(precision))
-    np.testing.assert_allclose(root @ root.T, np.linalg.inv(np.asarray(precision)), rtol=1e-5)
-
-
 def test_newton_finds_a_minimum_from_where_plain_newton_diverges():
     """U = log cosh x + x^2 / 200 from x = 4: the curvature is 0.0013 + 0.01, and a full step lands at x = -88."""
     weak = 0.01

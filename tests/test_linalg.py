@@ -7,6 +7,38 @@ from hypothesis import strategies as st
 
 from vits import linalg
 
+MATRICES = jnp.asarray([[[4.0, 1.0], [1.0, 3.0]], [[2.0, -1.0], [-1.0, 5.0]], [[1.0, 0.0], [0.0, 9.0]]])
+"""A batch of three, positive definite."""
+
+
+def test_the_factor_and_the_root_of_the_inverse():
+    factor = jax.vmap(linalg.cholesky)(MATRICES)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(np.asarray(MATRICES)), rtol=1e-6)
+    root = jax.vmap(linalg.sqrt_of_inverse)(factor)
+    np.testing.assert_allclose(root @ jnp.swapaxes(root, 1, 2), np.linalg.inv(np.asarray(MATRICES)), atol=1e-6)
+    indefinite = linalg.cholesky(jnp.asarray([[1.0, 2.0], [2.0, 1.0]]))
+    assert np.all(np.isnan(indefinite[jnp.tril_indices(2)]))
+
+
+def test_a_frame_is_orthonormal_and_spans_the_columns():
+    columns = jax.random.normal(jax.random.key(0), (3, 5, 2))
+    frame = np.asarray(jax.vmap(linalg.frame)(columns))
+    np.testing.assert_allclose(np.swapaxes(frame, 1, 2) @ frame, np.broadcast_to(np.eye(2), (3, 2, 2)), atol=1e-6)
+    np.testing.assert_allclose(frame @ (np.swapaxes(frame, 1, 2) @ columns), columns, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [linalg.cholesky, linalg.sqrt_of_inverse, linalg.inverse, linalg.eigenvalues])
+def test_members_of_a_batch_are_taken_one_after_the_other(function):
+    def program(function, *matrices):
+        return jax.jit(function).lower(*matrices).as_text()
+
+    batched = jax.vmap(function)
+    assert linalg.calls_batched_lapack(program(jax.vmap(jnp.linalg.inv), MATRICES))
+    assert "@lapack_" in program(batched, MATRICES)
+    assert not linalg.calls_batched_lapack(program(batched, MATRICES))
+    for matrix, member in zip(MATRICES, batched(MATRICES), strict=True):
+        np.testing.assert_array_equal(function(matrix), member)
+
 
 @settings(max_examples=50, deadline=None)
 @given(seed=st.integers(0, 2**31 - 1), dim=st.sampled_from([1, 2, 20]), log_condition=st.floats(0.0, 6.0))

@@ -8,7 +8,7 @@ import pytest
 
 import vits
 from vits import simulation
-from vits.policies import Policy, best_arm
+from vits.policies import Policy, Uniform, best_arm
 from vits.types import report
 
 WORLD = {"dim": 4, "num_arms": 6}
@@ -196,11 +196,20 @@ def test_the_worlds_are_those_that_are_played():
     np.testing.assert_allclose(trace.reward.mean(axis=1), expected, atol=4 / np.sqrt(2000))
 
 
-def test_programs_that_call_lapack_are_not_run_side_by_side(monkeypatch):
+class Solving(Uniform):
+    """Somebody's own policy, which calls LAPACK; within a simulation that is a batch of calls."""
+
+    def update(self, key, state, observation):
+        state, info = super().update(key, state, observation)
+        root = jnp.linalg.cholesky(jnp.outer(observation.features, observation.features) + jnp.eye(MODEL.dim))
+        return state, info._replace(is_finite=info.is_finite & jnp.all(jnp.isfinite(root)))
+
+
+def test_programs_that_call_lapack_for_batches_are_not_run_side_by_side(monkeypatch):
     """Two of them can wait for each other forever in XLA's pool of threads."""
     pools = []
     monkeypatch.setattr(simulation, "ThreadPoolExecutor", lambda n: pools.append(n) or ThreadPoolExecutor(n))
-    run("vits_i", workers=2)
+    vits.simulate(0, vits.environments.linear(**WORLD), Solving(), 10, seeds=2, workers=2)
     assert pools == []
-    run("vits_ii", workers=2)
+    run("vits_i", workers=2)
     assert pools == [2]

@@ -1,12 +1,62 @@
-"""Matrix pieces that several posteriors need."""
+"""Matrix pieces that several posteriors need.
 
-from typing import NamedTuple
+XLA hands the members of a batch of LAPACK calls out to its own pool of threads, where two programs at a time can each
+wait for the other, forever. So the decompositions here take the members of a batch one after the other, and simulations
+and agents are free to run side by side; `calls_batched_lapack` finds programs that are not.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from vits.types import Scalar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _one_by_one(function: Function) -> Function:
+    """The same function, for which a batch is a loop."""
+    return cast(Function, cast(Any, jax.custom_batching).sequential_vmap(function))
+
+
+@_one_by_one
+def cholesky(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """The lower triangle L with L L' = A, which is symmetric; NaN if it is not positive definite."""
+    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+@_one_by_one
+def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """B = L^-T, so that B B' is the inverse of L L'."""
+    identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
+    return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
+
+
+@_one_by_one
+def inverse(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """A^-1."""
+    return jnp.linalg.inv(matrix)
+
+
+@_one_by_one
+def eigenvalues(matrix: Float[Array, "d d"]) -> Float[Array, " d"]:
+    """Those of a symmetric matrix, in ascending order."""
+    return jnp.linalg.eigvalsh(matrix)
+
+
+@_one_by_one
+def frame(matrix: Float[Array, "d m"]) -> Float[Array, "d m"]:
+    """Orthonormal columns that span those of a matrix."""
+    return jnp.linalg.qr(matrix)[0]
+
+
+def calls_batched_lapack(program: str) -> bool:
+    """Whether a program, given as its StableHLO text, calls LAPACK for a whole batch at once."""
+    return re.search(r'@lapack_.*num_batch_dims = "[1-9]', program) is not None
 
 
 def largest_eigenvalue_bound(matrix: Float[Array, "d d"], squarings: int = 3) -> Scalar:

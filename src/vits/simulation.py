@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vits import checks
+from vits import checks, linalg
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
 from vits.policies import Policy, PosteriorPolicy, Uniform
@@ -239,7 +239,7 @@ def _run(
                     progress(num_rounds * size)
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
-    if workers == 1 or _calls_lapack(environment, *chunks[0], has_own):
+    if workers == 1 or _waits_for_others(environment, *chunks[0], has_own):
         played = [play_chunk(chunk) for chunk in chunks]
     else:
         with ThreadPoolExecutor(workers) as pool:
@@ -293,22 +293,19 @@ def _play(
     return jax.lax.fori_loop(0, num_rounds, play_round, (players, steps))
 
 
-_LAPACK_CALLERS: dict[Any, bool] = {}
+_WAITING: dict[Any, bool] = {}
 
 
-def _calls_lapack(environment: Environment, policy: Policy, players: Player, own_policies: bool) -> bool:
-    """Whether the compiled program calls LAPACK, whose batches XLA hands out to its own pool of threads.
-
-    Two such programs at a time can each wait there for the other, forever; so they are run one after the other.
-    """
+def _waits_for_others(environment: Environment, policy: Policy, players: Player, own_policies: bool) -> bool:
+    """Whether the program has something of a user's own in it that must not run side by side (`vits.linalg`)."""
     arguments = (environment, policy, players, own_policies)
     leaves, structure = jax.tree.flatten(arguments)
     key = (structure, *((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf for leaf in leaves))
-    if key not in _LAPACK_CALLERS:
+    if key not in _WAITING:
         nothing = jnp.asarray(0)
         program = cast(Any, _play).lower(environment, policy, players, nothing, nothing, own_policies).as_text()
-        _LAPACK_CALLERS[key] = "lapack_" in program or "blas_" in program
-    return _LAPACK_CALLERS[key]
+        _WAITING[key] = linalg.calls_batched_lapack(program)
+    return _WAITING[key]
 
 
 def _policy_axis(own_policies: bool) -> Any:

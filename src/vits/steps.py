@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vits import checks, registry
+from vits import checks, linalg, registry
 from vits.potentials import Data, Potential
 from vits.types import Scalar
 
@@ -91,7 +91,7 @@ class Theory(StepRule):
 
     def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
         """From the exact eigenvalues of the Hessian eta V, in which eta cancels."""
-        eigenvalues = jnp.linalg.eigvalsh(terrain.potential.hessian(terrain.data, terrain.mean))
+        eigenvalues = linalg.eigenvalues(terrain.potential.hessian(terrain.data, terrain.mean))
         smallest, largest = eigenvalues[0], eigenvalues[-1]
         kappa, dim = largest / smallest, terrain.mean.shape[0]
         log_3t3 = math.log(3.0) + 3.0 * jnp.log(self.horizon)

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from vits import linalg
 from vits.policies import Policy, PosteriorPolicy
 from vits.types import Observation, State
 
@@ -27,8 +28,7 @@ PROGRAMS = 256
 """How many programs of each kind are kept; those that were not used for longest are dropped."""
 
 LAPACK = threading.RLock()
-"""Held by programs that call LAPACK: XLA spreads its batches over a pool of threads where two programs can each wait
-for the other, forever."""
+"""Held by programs of which only one may run at a time: those that call LAPACK for batches (`vits.linalg`)."""
 
 _ONE_BY_ONE = functools.partial(
     jax.jit, compiler_options={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
@@ -184,18 +184,18 @@ class Learner:
 
     def __init__(self, one: Any, many: Any) -> None:
         self.one, self.many = one, many
-        self._calls_lapack: bool | None = None
+        self._calls_batched_lapack: bool | None = None
 
     def __call__(
         self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any
     ) -> tuple[Arrays, Report]:
         """The arrays of the state after the first `count` rows of a batch, and what happened."""
         arguments = policy, state, key, number, batch
-        if self._calls_lapack is None:
+        if self._calls_batched_lapack is None:
             first = jax.tree.map(lambda rows: rows[:1], batch)
             program = self.one.lower(*arguments[:-1], first).as_text()
-            self._calls_lapack = "lapack_" in program or "blas_" in program
-        with LAPACK if self._calls_lapack else contextlib.nullcontext():
+            self._calls_batched_lapack = linalg.calls_batched_lapack(program)
+        with LAPACK if self._calls_batched_lapack else contextlib.nullcontext():
             arrays, numbers = self.one(*arguments) if len(batch.rewards) == 1 else self.many(*arguments, count)
             return arrays, Report(*np.asarray(numbers).tolist())
 

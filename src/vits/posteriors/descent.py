@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from vits import linalg
 from vits.potentials import Data, Potential
 from vits.types import Scalar, choose
 
@@ -99,7 +100,7 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: fl
     """A + tau F with the first tau of 0, 1, 4, 16, ... that keeps it above `share` F."""
 
     def factor_at(tau: Scalar, share: float) -> Float[Array, "d d"]:
-        return jax.lax.linalg.cholesky(matrix + (tau - share) * floor, symmetrize_input=False)
+        return linalg.cholesky(matrix + (tau - share) * floor)
 
     def unfinished(carry: tuple[Scalar, Float[Array, "d d"]]) -> Bool[Array, ""]:
         tau, factor = carry
@@ -117,12 +118,6 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: fl
 def share_of(potential: Potential) -> float:
     """How much of the prior precision a Hessian has to lie above: nothing need be checked where U is convex."""
     return 0.0 if potential.is_convex else HALF
-
-
-def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """B = L^-T, so that B B' is the inverse of L L'."""
-    identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
-    return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
 
 
 def sample_step(count: Int[Array, ""], batch_size: int | None) -> Scalar:
@@ -181,7 +176,7 @@ def minimum(
     def look(theta: Float[Array, " params"]) -> Minimum:
         grad, hessian = slopes(theta)
         H = raised(hessian, floor, share=share)
-        sqrt_cov = sqrt_of_inverse(H.factor)
+        sqrt_cov = linalg.sqrt_of_inverse(H.factor)
         return Minimum(theta, grad, sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ grad), H.was_raised)
 
     def trial(at: Minimum, s: Scalar) -> Line:

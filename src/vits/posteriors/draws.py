@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from vits import checks
+from vits import checks, linalg
 
 
 class Draws(eqx.Module):
@@ -67,7 +67,7 @@ class Orthogonal(Draws):
         if self.num_directions >= dim:
             frame = jnp.eye(dim)
         else:
-            frame = jnp.linalg.qr(jax.random.normal(key, (dim, self.num_directions)))[0].T
+            frame = linalg.frame(jax.random.normal(key, (dim, self.num_directions))).T
         return math.sqrt(dim) * frame
 
     def inflation(self, dim: int) -> float:

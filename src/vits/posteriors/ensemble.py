@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from vits import linalg
 from vits.models import Glm, OutputModel, RewardModel
 from vits.posteriors import descent
 from vits.posteriors.base import Moments, Posterior, guarded, is_unresolved
@@ -205,7 +206,7 @@ class Ensemble(Posterior):
         start_key, prior_key = jax.random.split(key)
         starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
         precision = self.potential.prior.precision
-        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(precision))
+        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
         offsets = jax.random.normal(prior_key, starts.shape, starts.dtype) @ sqrt_cov.T
         members = starts + offsets
         return EnsembleState(members, offsets @ precision, self.perturbation.init(self.potential, members))

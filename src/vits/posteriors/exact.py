@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from vits import linalg
 from vits.posteriors.base import GaussianPosterior, epsilon, guarded, is_unresolved
 from vits.potentials import Quadratic
 from vits.types import Info, Observation, Scalar
@@ -36,7 +37,7 @@ class Exact(GaussianPosterior):
     def init(self, key: Key[Array, ""]) -> ExactState:
         """The prior."""
         mean, precision = self.potential.prior
-        return ExactState(mean, jnp.linalg.inv(jnp.linalg.cholesky(precision)).T, jnp.zeros_like(mean))
+        return ExactState(mean, linalg.sqrt_of_inverse(linalg.cholesky(precision)), jnp.zeros_like(mean))
 
     def update(self, key: Key[Array, ""], state: ExactState, observation: Observation) -> tuple[ExactState, Info]:
         """One observation more; there is nothing to approximate and nothing to draw."""

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from vits import linalg
 from vits.models import Glm, RewardModel
 from vits.posteriors.base import RESOLUTION, Posterior, epsilon, exploded, guarded
 from vits.posteriors.exact import Exact, ExactState
@@ -131,8 +132,7 @@ class Langevin(Posterior):
         start_key, draw_key = jax.random.split(key)
         start = self.potential.start(start_key)
         eps = jax.random.normal(draw_key, start.shape, start.dtype)
-        sqrt_precision = jnp.linalg.cholesky(self.potential.prior.precision)
-        offset = jax.scipy.linalg.solve_triangular(sqrt_precision, eps, trans="T", lower=True)
+        offset = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.precision)) @ eps
         design = None if self.design is None else self.design.init(key)
         return LangevinState(start + offset, design, self.potential.init())
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from vits import linalg
 from vits.posteriors import descent
 from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
 from vits.potentials import Data, Potential
@@ -43,7 +44,7 @@ class Laplace(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
-        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(self.potential.prior.precision))
+        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.precision))
         return LaplaceState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Key
 
+from vits import linalg
 from vits.history import Buffer, History
 from vits.posteriors.base import Posterior, guarded, is_unresolved
 from vits.posteriors.exact import shrunk
@@ -192,5 +193,4 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
 
 def _inverse_sqrt(precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
     """B with B B' = precision^-1."""
-    identity = jnp.eye(precision.shape[0], dtype=precision.dtype)
-    return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(precision), identity, lower=True).T
+    return linalg.sqrt_of_inverse(linalg.cholesky(precision))

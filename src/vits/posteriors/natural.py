@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
+from vits import linalg
 from vits.posteriors import descent
 from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
 from vits.potentials import Data, Expectations, Potential
@@ -77,7 +78,7 @@ class Natural(GaussianPosterior):
         """The prior."""
         precision = self.potential.prior.precision
         data = self.potential.init()
-        sqrt_cov = descent.sqrt_of_inverse(jnp.linalg.cholesky(precision))
+        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
         return NaturalState(self.potential.start(key), sqrt_cov, precision, data)
 
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
@@ -103,7 +104,7 @@ class Natural(GaussianPosterior):
             """A step of size rho, and the slopes of F along the chord between its two ends."""
             (mean, _, precision), (grad, hessian) = start.gaussian, start.expected
             P = descent.raised((1.0 - rho) * precision + rho * hessian, floor)
-            B = descent.sqrt_of_inverse(P.factor)
+            B = linalg.sqrt_of_inverse(P.factor)
             end = look(Gaussian(mean - rho * B @ (B.T @ grad), B, P.matrix), start.was_raised | P.was_raised)
             d_mean, d_cov = end.gaussian.mean - mean, end.gaussian.cov - start.gaussian.cov
 

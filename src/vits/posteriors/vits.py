@@ -154,7 +154,7 @@ def _solved(
     step: Scalar,
 ) -> Float[Array, "params params"]:
     """D = B^-T, by solving."""
-    return jnp.linalg.inv(new_sqrt_cov).T
+    return linalg.inverse(new_sqrt_cov).T
 
 
 def _first_order(
@@ -222,9 +222,9 @@ class VITS(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> VITSState:
         """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start."""
-        sqrt_precision = jnp.linalg.cholesky(self.potential.prior.precision)
+        sqrt_precision = linalg.cholesky(self.potential.prior.precision)
         mean = self.potential.start(key)
-        return VITSState(mean, jnp.linalg.inv(sqrt_precision).T, sqrt_precision, self.potential.init())
+        return VITSState(mean, linalg.sqrt_of_inverse(sqrt_precision), sqrt_precision, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
         """Add the observation, then take K steps."""
