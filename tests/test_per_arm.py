@@ -25,6 +25,7 @@ ALGORITHMS = {
     "lin_ts": vits.make("lin_ts", LINEAR),
     "vits_ii": vits.make("vits_ii", LOGISTIC, num_steps=2),
     "vits_ii with a window": vits.make("vits_ii", LOGISTIC, num_steps=2, window=5),
+    "vits_ng that folds": vits.make("vits_ng", LOGISTIC, fold_after=2),
     "laplace_ts": vits.make("laplace_ts", LOGISTIC),
     "lmc_ts": vits.make("lmc_ts", LOGISTIC, num_steps=2),
     "ensemble_ts": vits.make("ensemble_ts", LOGISTIC, num_members=3),
@@ -119,7 +120,7 @@ def test_chains_of_arms_that_were_not_played_move_on_with_their_own_data() -> No
         np.testing.assert_allclose(state.theta, np.stack([s.theta for s in states]), rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ii with a window", "laplace_ts"])
+@pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ng that folds", "laplace_ts"])
 def test_only_the_played_arm_changes(name: str) -> None:
     state = together(name).init(jax.random.key(0))
     for t, observation in enumerate(observations(10)):

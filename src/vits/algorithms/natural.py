@@ -20,6 +20,7 @@ def vits_ng(
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> policies.Thompson:
@@ -41,6 +42,8 @@ def vits_ng(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
+            believed when they became old; a round then costs the same at every t. For generalised linear models.
         minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch, so that the mean jitters by no more than 0.7 posterior standard deviations.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -69,6 +72,7 @@ def vits_ng(
         curvature=curvature,
         prior=prior,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
     )

@@ -17,6 +17,7 @@ def laplace_ts(
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> policies.Thompson:
@@ -35,6 +36,8 @@ def laplace_ts(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
+            believed when they became old; a round then costs the same at every t. For generalised linear models.
         minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -57,6 +60,7 @@ def laplace_ts(
         curvature=curvature,
         prior=prior,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
     )

@@ -28,6 +28,7 @@ def vits_i(
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> policies.Thompson:
@@ -48,6 +49,8 @@ def vits_i(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
+            believed when they became old; a round then costs the same at every t. For generalised linear models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -68,6 +71,7 @@ def vits_i(
         prior_precision=prior_precision,
         prior=prior,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
         hessian=curvature,
@@ -92,6 +96,7 @@ def vits_ii(
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> policies.Thompson:
@@ -115,6 +120,8 @@ def vits_ii(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
+            believed when they became old; a round then costs the same at every t. For generalised linear models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -135,6 +142,7 @@ def vits_ii(
         prior_precision=prior_precision,
         prior=prior,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
         hessian=curvature,
@@ -159,6 +167,7 @@ def vits_ii_hf(
     inverse: str = "first_order",
     prior: tuple[Any, Any] | None = None,
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> policies.Thompson:
@@ -183,6 +192,8 @@ def vits_ii_hf(
         prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
+            believed when they became old; a round then costs the same at every t. For generalised linear models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -212,6 +223,7 @@ def vits_ii_hf(
         prior_precision=prior_precision,
         prior=prior,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
         # Only for the size of the steps.
@@ -232,6 +244,7 @@ def _vits(
     prior_precision: Scalar | float,
     prior: tuple[Any, Any] | None,
     window: int | None,
+    fold_after: int | None,
     minibatch: int | None,
     capacity: int | None,
     hessian: str | potentials.CurvatureForm,
@@ -246,6 +259,7 @@ def _vits(
         prior=prior,
         curvature=hessian,
         window=window,
+        fold_after=fold_after,
         minibatch=minibatch,
         capacity=capacity,
     )

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Key
 from vits import linalg
 from vits.posteriors import descent
 from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
-from vits.potentials import Data, Potential
+from vits.potentials import Belief, Data, Potential
 from vits.types import Info, Observation
 
 TOLERANCE = 0.05
@@ -49,7 +49,7 @@ class Laplace(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
         """Add the observation, go to the mode, and look at the curvature there."""
-        data = self.potential.observe(state.data, observation)
+        data = self.potential.observe(state.data, observation, Belief(state.mean))
         batch = self.potential.minibatch(key, data)
         size = descent.sample_step(self.potential.count(data), self.batch_size)
         walk = descent.minimum(

@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Key
 from vits import linalg
 from vits.posteriors import descent
 from vits.posteriors.base import GaussianPosterior, guarded, is_unresolved
-from vits.potentials import Data, Expectations, Potential
+from vits.potentials import Belief, Data, Expectations, Potential
 from vits.types import Info, Observation, Scalar
 
 
@@ -83,7 +83,7 @@ class Natural(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
         """Add the observation, then take the steps."""
-        data = self.potential.observe(state.data, observation)
+        data = self.potential.observe(state.data, observation, Belief(state.mean, state.sqrt_cov))
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
         size = descent.sample_step(self.potential.count(data), self.batch_size)

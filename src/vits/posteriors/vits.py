@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Key
 from vits import linalg
 from vits.posteriors.base import GaussianPosterior, epsilon, exploded, guarded, is_drowned, is_unresolved
 from vits.posteriors.draws import Draws
-from vits.potentials import Data, Potential
+from vits.potentials import Belief, Data, Potential
 from vits.steps import StepRule, Terrain
 from vits.types import Info, Observation, Scalar
 
@@ -229,7 +229,7 @@ class VITS(GaussianPosterior):
     def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
         """Add the observation, then take K steps."""
         keys, batch_keys = jnp.split(jax.random.split(key, 2 * self.num_steps), 2)
-        data = self.potential.observe(state.data, observation)
+        data = self.potential.observe(state.data, observation, Belief(state.mean, state.sqrt_cov))
         seen = self.potential.minibatch(batch_keys[0], data)
         largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
         terrain = Terrain(self.potential, seen, state.mean, largest)

@@ -13,13 +13,14 @@ from vits import checks, models
 from vits.history import buffer
 from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
 from vits.potentials.autodiff import resolve as resolve_curvature
-from vits.potentials.base import Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
+from vits.potentials.base import Belief, Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
 from vits.potentials.glm import GlmPotential
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
 __all__ = [
     "AutodiffPotential",
+    "Belief",
     "CurvatureForm",
     "Data",
     "Derivatives",
@@ -42,6 +43,7 @@ def potential(
     prior: tuple[Any, Any] | None = None,
     curvature: str | CurvatureForm = "exact",
     window: int | None = None,
+    fold_after: int | None = None,
     minibatch: int | None = None,
     capacity: int | None = None,
 ) -> Potential:
@@ -55,6 +57,7 @@ def potential(
         curvature: what `hessian` returns for a model that is not generalised linear: "exact", "gauss_newton", or a
             function like `vits.potentials.autodiff.exact`.
         window: only the last so many observations count.
+        fold_after: the last so many observations count as they are, older ones as quadratic expansions.
         minibatch: a round looks at so many observations, drawn at random, instead of all.
         capacity: how many observations will come at most; None leaves it to `simulate`.
 
@@ -68,11 +71,20 @@ def potential(
     if minibatch is not None:
         checks.count("minibatch", minibatch)
     form = resolve_curvature(curvature, model)
-    store = buffer(capacity=capacity, window=window)
+    if fold_after is not None:
+        _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
+    store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)
     if isinstance(model, models.Linear) and window is None and minibatch is None:
         return Quadratic(eta, gaussian)
     if isinstance(model, models.Glm):
-        return GlmPotential(model=model, inverse_temperature=eta, prior=gaussian, buffer=store, batch_size=minibatch)
+        return GlmPotential(
+            model=model,
+            inverse_temperature=eta,
+            prior=gaussian,
+            buffer=store,
+            batch_size=minibatch,
+            folds=fold_after is not None,
+        )
     return AutodiffPotential(
         model=model,
         inverse_temperature=eta,
@@ -81,3 +93,12 @@ def potential(
         curvature=form,
         batch_size=minibatch,
     )
+
+
+def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
+    checks.count("fold_after", fold_after)
+    if not isinstance(model, models.Glm):
+        raise ValueError(f"fold_after needs a generalised linear model, but the model is {type(model).__name__}")
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} must be left out where observations are folded, but is {value}")

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits import linalg, registry
 from vits.history import BLOCK, Buffer, Rows
 from vits.models import OutputModel, RewardModel
-from vits.potentials.base import Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 MARGIN = 4.0
@@ -91,7 +91,7 @@ class AutodiffPotential(Potential):
         """Where the model can learn from."""
         return self.model.start(key, self.prior.mean)
 
-    def observe(self, data: AutodiffData, observation: Observation) -> AutodiffData:
+    def observe(self, data: AutodiffData, observation: Observation, belief: Belief | None = None) -> AutodiffData:
         """One row more."""
         return AutodiffData(data.history.append(observation))
 

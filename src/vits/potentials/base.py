@@ -22,6 +22,13 @@ class Prior(NamedTuple):
     precision: Float[Array, "params params"]
 
 
+class Belief(NamedTuple):
+    """What was believed before an observation: N(mean, B B') with B = sqrt_cov, or a point if that is None."""
+
+    mean: Float[Array, " params"]
+    sqrt_cov: Float[Array, "params params"] | None = None
+
+
 class Expectations(NamedTuple):
     """Mean gradient and mean Hessian of U under a Gaussian."""
 
@@ -51,8 +58,8 @@ class Potential(eqx.Module):
         """No observations yet."""
 
     @abc.abstractmethod
-    def observe(self, data: Data, observation: Observation) -> Data:
-        """One observation more."""
+    def observe(self, data: Data, observation: Observation, belief: Belief | None = None) -> Data:
+        """One observation more; potentials that fold old ones do so around the belief."""
 
     @abc.abstractmethod
     def count(self, data: Data) -> Int[Array, ""]:

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits import checks
 from vits.history import Buffer, Rows, buffer
 from vits.models import RewardModel
-from vits.potentials.base import Data, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Belief, Data, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
 
 BLOCK = 16
@@ -134,7 +134,7 @@ class FeelGood(Potential):
         """No rounds yet."""
         return FeelGoodData(self.base.init(), self.buffer.init(self.num_arms * self.model.dim, BLOCK))
 
-    def observe(self, data: FeelGoodData, observation: Observation) -> FeelGoodData:
+    def observe(self, data: FeelGoodData, observation: Observation, belief: Belief | None = None) -> FeelGoodData:
         """One observation more, and all arms of its round."""
         arms = observation.arms
         if arms is None:
@@ -147,7 +147,7 @@ class FeelGood(Potential):
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
         padded = jnp.pad(arms, ((0, self.num_arms - rows), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
-        return FeelGoodData(self.base.observe(data.base, observation), data.rounds.append(row))
+        return FeelGoodData(self.base.observe(data.base, observation, belief), data.rounds.append(row))
 
     def minibatch(self, key: Key[Array, ""], data: FeelGoodData) -> FeelGoodData:
         """The base potential's sample, and one of as many rounds."""

@@ -9,24 +9,42 @@ from jaxtyping import Array, Float, Int, Key
 from vits import linalg
 from vits.history import Buffer, Rows
 from vits.models import Glm
-from vits.potentials.base import Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 REACH = 3.0
 """How many standard deviations of f a curvature that has no bound is looked at away from theta."""
 
 
+class Folded(NamedTuple):
+    """The prior and the observations that have left the history: 1/2 theta' precision theta - linear' theta."""
+
+    precision: Float[Array, "params params"]
+    linear: Float[Array, " params"]
+
+
 class GlmData(NamedTuple):
-    """The observations, and the bound P0 + eta max l'' sum phi phi' on the Hessian where it can be accumulated."""
+    """The observations, and what goes with them where it can be accumulated or is asked for.
+
+    `bound` is P0 + eta max l'' sum phi phi', which no Hessian exceeds; `folded` stands for the prior, and for whatever
+    has left the history.
+    """
 
     history: Rows
-    bound: Float[Array, "params params"] | None
+    bound: Float[Array, "params params"] | None = None
+    folded: Folded | None = None
 
 
 class GlmPotential(Potential):
     """U(theta) = eta sum_s l(phi_s' theta, r_s) + 1/2 (theta - m0)' P0 (theta - m0), so that
 
     grad = eta Phi' l' + P0 (theta - m0)   and   hess = eta Phi' diag(l'') Phi + P0.
+
+    If it folds, an observation that leaves the window of its buffer is not forgotten: what stays is its expansion
+
+        l(f) ~ l' (f - f0) + 1/2 l'' (f - f0)^2,   f0 = phi' mean,
+
+    around the belief of that time, with l' and l'' averaged over it.
     """
 
     model: Glm
@@ -34,28 +52,39 @@ class GlmPotential(Potential):
     prior: Prior
     buffer: Buffer
     batch_size: int | None = None
+    folds: bool = False
 
     def init(self) -> GlmData:
         """An empty history."""
         accumulated = self.model.max_d2loss is not None and self.buffer.window is None
-        return GlmData(self.buffer.init(self.model.dim), self.prior.precision if accumulated else None)
+        mean, precision = self.prior
+        return GlmData(
+            self.buffer.init(self.model.dim),
+            bound=precision if accumulated else None,
+            folded=Folded(precision, precision @ mean) if self.folds else None,
+        )
 
-    def observe(self, data: GlmData, observation: Observation) -> GlmData:
-        """One row more, and phi phi' added to the bound."""
+    def observe(self, data: GlmData, observation: Observation, belief: Belief | None = None) -> GlmData:
+        """One row more, and phi phi' added to the bound; the row that leaves is folded."""
         bound, steepest = data.bound, self.model.max_d2loss
         if bound is not None and steepest is not None:
             bound = bound + jnp.outer(self.inverse_temperature * steepest * observation.features, observation.features)
-        return GlmData(data.history.append(observation), bound)
+        history = data.history.append(observation)
+        if data.folded is None:
+            return GlmData(history, bound)
+        if belief is None:
+            raise ValueError("belief must be given to a potential that folds observations, but is None")
+        return GlmData(history, bound, self._fold(data.folded, history.evicted, belief))
 
     def count(self, data: GlmData) -> Int[Array, ""]:
-        """How many observations are in the history."""
-        return data.history.count
+        """How many observations are in the history, or were folded."""
+        return data.history.count if data.folded is None else data.history.seen
 
     def minibatch(self, key: Key[Array, ""], data: GlmData) -> GlmData:
         """A sample of the history; its Hessian has a bound of its own, which can be larger."""
         if self.batch_size is None:
             return data
-        return GlmData(data.history.minibatch(key, self.batch_size), None)
+        return GlmData(data.history.minibatch(key, self.batch_size))
 
     def grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
@@ -63,7 +92,7 @@ class GlmPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
             return phi.T @ (self.inverse_temperature * weight * self.model.dloss(phi @ theta, r))
 
-        return data.history.sum(term, self._prior_grad(theta))
+        return data.history.sum(term, self._past_grad(data, theta))
 
     def derivatives(self, data: GlmData, thetas: Float[Array, "points params"]) -> Derivatives:
         """The gradient at each point, and eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all."""
@@ -74,7 +103,8 @@ class GlmPotential(Potential):
             grads = ((eta * weight)[None, :] * self.model.dloss(f, rewards)) @ phi
             return Derivatives(grads, _gram(phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0)))
 
-        return data.history.sum(term, Derivatives(jax.vmap(self._prior_grad)(thetas), self.prior.precision))
+        past = jax.vmap(self._past_grad, (None, 0))(data, thetas)
+        return data.history.sum(term, Derivatives(past, self._past_precision(data)))
 
     @property
     def is_convex(self) -> bool:
@@ -96,7 +126,7 @@ class GlmPotential(Potential):
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
-        return data.history.sum(term, Expectations(self._prior_grad(mean), self.prior.precision))
+        return data.history.sum(term, Expectations(self._past_grad(data, mean), self._past_precision(data)))
 
     def largest_curvature(
         self,
@@ -121,11 +151,31 @@ class GlmPotential(Potential):
             nearby = [self.model.d2loss(f + offset, r) for offset in (-reach, jnp.zeros_like(f), reach)]
             return _gram(phi, weight * jnp.max(jnp.stack(nearby), axis=0))
 
-        bound = self.inverse_temperature * data.history.sum(term) + self.prior.precision
+        bound = self.inverse_temperature * data.history.sum(term) + self._past_precision(data)
         return data.history.inflation * linalg.largest_eigenvalue_bound(bound)
 
-    def _prior_grad(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
-        return self.prior.precision @ (theta - self.prior.mean)
+    def _past_precision(self, data: GlmData) -> Float[Array, "params params"]:
+        """Of the prior, and of what was folded into it."""
+        return self.prior.precision if data.folded is None else data.folded.precision
+
+    def _past_grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        if data.folded is None:
+            return self.prior.precision @ (theta - self.prior.mean)
+        return data.folded.precision @ theta - data.folded.linear
+
+    def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], belief: Belief) -> Folded:
+        """One observation more, by its expansion; an empty row, phi = 0, adds nothing."""
+        phi, reward = row
+        f, r = (phi @ belief.mean)[None], reward[None]
+        if belief.sqrt_cov is None:
+            dloss, d2loss = self.model.dloss(f, r), self.model.d2loss(f, r)
+        else:
+            dloss, d2loss = self.model.expected_derivatives(f, jnp.linalg.norm(phi @ belief.sqrt_cov)[None], r)
+        tempered = self.inverse_temperature * phi
+        return Folded(
+            precision=folded.precision + jnp.outer(d2loss * tempered, phi),
+            linear=folded.linear + (d2loss * f - dloss) * tempered,
+        )
 
 
 def _gram(phi: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:

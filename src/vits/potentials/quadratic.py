@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vits import linalg
-from vits.potentials.base import Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 
@@ -35,7 +35,7 @@ class Quadratic(Potential):
         mean, precision = self.prior
         return QuadraticData(precision, precision @ mean, jnp.asarray(0))
 
-    def observe(self, data: QuadraticData, observation: Observation) -> QuadraticData:
+    def observe(self, data: QuadraticData, observation: Observation, belief: Belief | None = None) -> QuadraticData:
         """V + phi phi' and b + r phi, times eta."""
         tempered = self.inverse_temperature * observation.features
         return QuadraticData(

@@ -1,0 +1,164 @@
+"""Potentials that fold old observations into a quadratic form: what the form is, what is exact, and what it costs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vits
+from vits import models, potentials
+from vits.history import buffer
+from vits.potentials import Belief, potential
+from vits.types import Observation
+
+DIM, COUNT = 3, 40
+RNG = np.random.default_rng(0)
+FEATURES = jnp.asarray(RNG.normal(size=(COUNT, DIM)), float)
+REWARDS = jnp.asarray(RNG.uniform(size=COUNT) < 0.4, float)
+PRIOR = (np.array([0.5, -0.5, 0.2]), np.array([0.5, 1.0, 2.0]))
+MEAN = jnp.asarray([0.3, -0.2, 0.1])
+ROOT = jnp.asarray([[0.5, 0.0, 0.0], [0.1, 0.4, 0.0], [-0.2, 0.1, 0.3]])
+LATER = jnp.asarray([1.0, 0.7, -0.4])
+
+
+def observed(U, count=COUNT, belief=None):
+    data = U.init()
+    for features, reward in zip(FEATURES[:count], REWARDS[:count], strict=True):
+        data = U.observe(data, Observation(features, reward), belief)
+    return data
+
+
+def folding(model, fold_after):
+    return potential(model, inverse_temperature=2.0, prior_precision=1.0, prior=PRIOR, fold_after=fold_after)
+
+
+def exact(model):
+    return potential(model, inverse_temperature=2.0, prior_precision=1.0, prior=PRIOR, capacity=COUNT)
+
+
+def test_the_expansion_of_one_observation_by_hand():
+    """phi = 2, r = 1, mean 1/2: f0 = 1, l' = 1 / (1 + e^-1) - 1, l'' = e^-1 / (1 + e^-1)^2; the prior is N(0, 1)."""
+    U = potential(models.logistic(1), inverse_temperature=1.0, prior_precision=1.0, fold_after=1)
+    data = U.observe(U.init(), Observation(jnp.asarray([2.0]), jnp.asarray(1.0)), Belief(jnp.asarray([7.0])))
+    np.testing.assert_array_equal(data.folded.precision, [[1.0]])  # the last observation is as it was
+    data = U.observe(data, Observation(jnp.asarray([0.0]), jnp.asarray(0.0)), Belief(jnp.asarray([0.5])))
+    slope, curvature = 1.0 / (1.0 + np.exp(-1.0)) - 1.0, np.exp(-1.0) / (1.0 + np.exp(-1.0)) ** 2
+    np.testing.assert_allclose(data.folded.precision, [[1.0 + 4.0 * curvature]], rtol=1e-6)
+    np.testing.assert_allclose(data.folded.linear, [2.0 * (curvature - slope)], rtol=1e-6)
+
+
+def test_of_a_quadratic_loss_nothing_is_lost():
+    linear = models.linear(DIM)
+    U = potentials.GlmPotential(
+        model=linear,
+        inverse_temperature=jnp.asarray(2.0),
+        prior=exact(linear).prior,
+        buffer=buffer(window=5),
+        folds=True,
+    )
+    data = observed(U, belief=Belief(MEAN, ROOT))
+    full = exact(linear)
+    all_data = observed(full)
+    np.testing.assert_allclose(U.grad(data, LATER), full.grad(all_data, LATER), rtol=1e-5)
+    np.testing.assert_allclose(U.hessian(data, LATER), full.hessian(all_data, LATER), rtol=1e-5)
+    assert int(U.count(data)) == COUNT
+    assert isinstance(folding(linear, 5), potentials.Quadratic)  # which folds at once
+
+
+@pytest.mark.parametrize("model", [models.logistic(DIM), models.poisson(DIM)])
+def test_around_a_point_gradient_and_hessian_there_are_exact(model):
+    U, full = folding(model, 4), exact(model)
+    data, all_data = observed(U, belief=Belief(MEAN)), observed(full)
+    np.testing.assert_allclose(U.grad(data, MEAN), full.grad(all_data, MEAN), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(U.hessian(data, MEAN), full.hessian(all_data, MEAN), rtol=1e-4, atol=1e-4)
+    assert float(U.largest_curvature(data, MEAN)) >= np.linalg.eigvalsh(U.hessian(data, MEAN))[-1]
+
+
+@pytest.mark.parametrize("model", [models.logistic(DIM), models.poisson(DIM)])
+def test_around_a_gaussian_expectations_under_it_are_exact(model):
+    U, full, key = folding(model, 4), exact(model), jax.random.key(0)
+    found = U.expectations(key, observed(U, belief=Belief(MEAN, ROOT)), MEAN, ROOT)
+    expected = full.expectations(key, observed(full), MEAN, ROOT)
+    np.testing.assert_allclose(found.grad, expected.grad, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.hessian, expected.hessian, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [0, 7, COUNT])
+def test_what_is_not_old_yet_is_exact_everywhere(count):
+    model = models.logistic(DIM)
+    U, full = folding(model, COUNT), exact(model)
+    data, all_data = observed(U, count, Belief(MEAN, ROOT)), observed(full, count)
+    np.testing.assert_allclose(U.grad(data, LATER), full.grad(all_data, LATER), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(U.hessian(data, LATER), full.hessian(all_data, LATER), rtol=1e-5, atol=1e-5)
+
+
+def learnt(name, features, rewards, **hyperparameters):
+    posterior = vits.make(name, models.logistic(features.shape[1]), **hyperparameters).posterior
+
+    def update(state, row):
+        key, features, reward = row
+        return posterior.update(key, state, Observation(features, reward))
+
+    keys = jax.random.split(jax.random.key(1), len(rewards))
+    state, info = jax.lax.scan(update, posterior.init(jax.random.key(0)), (keys, features, rewards))
+    assert not np.any(info.rejected)
+    return posterior.moments(state)
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("vits_ng", 0.15), ("vits_ii", 0.15), ("laplace_ts", 0.3)])
+def test_one_observation_at_a_time_stays_close_to_the_posterior_of_all(name, tolerance):
+    """Unit features, d = 10, n = 500, in standard deviations and in relative variance; Laplace expands at a point."""
+    dim, count = 10, 500
+    keys = jax.random.split(jax.random.key(5), 3)
+    features = jax.random.normal(keys[0], (count, dim))
+    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
+    logits = features @ jax.random.normal(keys[1], (dim,))
+    rewards = (jax.random.uniform(keys[2], (count,)) < jax.nn.sigmoid(logits)).astype(features.dtype)
+    best = learnt("vits_ng", features, rewards, num_steps=20, tolerance=0.0, capacity=512)
+    found = learnt(name, features, rewards, fold_after=1)
+    whiten = np.linalg.inv(np.asarray(best.sqrt_cov))
+    assert np.linalg.norm(whiten @ (found.mean - best.mean)) < tolerance
+    relative = whiten @ found.sqrt_cov
+    np.testing.assert_allclose(np.linalg.eigvalsh(relative @ relative.T), 1.0, atol=0.1)
+
+
+@pytest.mark.parametrize("name", ["vits_ii", "vits_ng", "laplace_ts"])
+def test_a_rejected_update_unfolds(name):
+    posterior = vits.make(name, models.logistic(DIM), fold_after=2).posterior
+    state = posterior.init(jax.random.key(0))
+    for features, reward in zip(FEATURES[:5], REWARDS[:5], strict=True):
+        state, _ = posterior.update(jax.random.key(1), state, Observation(features, reward))
+    after, info = posterior.update(jax.random.key(1), state, Observation(FEATURES[6], jnp.asarray(jnp.nan)))
+    assert info.rejected
+    jax.tree.map(np.testing.assert_array_equal, after, state)
+
+
+def test_an_agent_that_folds_never_runs_out_of_room():
+    agent = vits.Agent("vits_ng", models.logistic(DIM), fold_after=4)
+    agent.partial_fit(np.asarray(FEATURES), np.asarray(REWARDS))
+    memory = agent.diagnostics().memory_bytes
+    for _ in range(30):
+        agent.partial_fit(np.asarray(FEATURES), np.asarray(REWARDS))
+    found = agent.diagnostics()
+    assert found.memory_bytes == memory
+    assert found.observations == 31 * COUNT
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (models.logistic(2), {"fold_after": 0}, "fold_after must be a whole number of at least 1, but is 0"),
+        (models.logistic(2), {"fold_after": 5, "window": 9}, "window must be left out .* folded, but is 9"),
+        (models.logistic(2), {"fold_after": 5, "minibatch": 8}, "minibatch must be left out .* folded, but is 8"),
+        (models.logistic(2), {"fold_after": 5, "capacity": 8}, "capacity must be left out .* folded, but is 8"),
+        (models.mlp(2), {"fold_after": 5}, "fold_after needs a generalised linear model, but the model is Mlp"),
+    ],
+)
+def test_mistakes_are_named(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        vits.make("vits_ii", model, **options)
+
+
+def test_a_potential_that_folds_asks_for_the_belief():
+    with pytest.raises(ValueError, match="belief must be given to a potential that folds"):
+        observed(folding(models.logistic(DIM), 1), 1)
