@@ -11,6 +11,7 @@ from benchmarks.timing import Compilations, Measurement, best_seconds, exponent
 from vits import simulation
 from vits.history import with_capacity
 from vits.policies import Policy
+from vits.potentials import Belief
 from vits.types import Observation
 
 ROUNDS = (100, 300, 1000, 3000, 10_000)
@@ -32,6 +33,7 @@ def rows(
     forms = {
         "quadratic": (vits.make("vits_ii", linear), "0 +- 0.1"),
         "windowed": (vits.make("vits_ii", logistic, window=WINDOW), "0 +- 0.1"),
+        "folding": (vits.make("vits_ii", logistic, fold_after=WINDOW), "0 +- 0.1"),
         "minibatch": (vits.make("vits_ii", logistic, minibatch=WINDOW), ""),
         "glm": (vits.make("vits_ii", logistic), "<= 1"),
     }
@@ -73,7 +75,8 @@ def _filled(policy: Policy, t: int) -> Any:
     state = policy.init(jax.random.key(0))
 
     def add(i: Any, data: Any) -> Any:
-        return observe(data, Observation(features[i], (features[i, 0] > 0).astype(features.dtype)))
+        observation = Observation(features[i], (features[i, 0] > 0).astype(features.dtype))
+        return observe(data, observation, Belief(state.mean, state.sqrt_cov))
 
     return state._replace(data=jax.jit(lambda data: jax.lax.fori_loop(0, t, add, data))(state.data))
 
