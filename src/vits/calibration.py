@@ -172,7 +172,8 @@ def check(
     known = registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
     if known.name in ("vts", "uniform"):
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")
-    capacity = {} if known.name in ("lin_ts", "lin_ucb", "greedy") else {"capacity": len(rows.rewards)}
+    keeps_all = known.name not in ("lin_ts", "lin_ucb", "greedy") and "fold_after" not in hyperparameters
+    capacity = {"capacity": len(rows.rewards)} if keeps_all else {}
     policy = algorithms.make(algorithm, model, **hyperparameters, **capacity)
     assert isinstance(policy, PosteriorPolicy)
     run_key, nuts_key = jax.random.split(jax.random.key(seed))
