@@ -37,8 +37,10 @@ EXPERIMENT = FixedLinear(
     contenders=(
         *(
             Contender(name, name, _POSTERIOR)
-            for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts", "lmc_ts", "ensemble_ts")
+            for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts", "lmc_ts")
         ),
+        # Fewer members explore less than a posterior.
+        Contender("ensemble_ts", "ensemble_ts", {**_POSTERIOR, "num_members": 100}),
         Contender("vts", "vts", {"num_arms": 10}),
         Contender("lin_ucb", "lin_ucb"),
         Contender("uniform", "uniform"),
