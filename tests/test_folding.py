@@ -1,5 +1,6 @@
 """Potentials that fold old observations into a quadratic form: what the form is, what is exact, and what it costs."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,11 +22,12 @@ ROOT = jnp.asarray([[0.5, 0.0, 0.0], [0.1, 0.4, 0.0], [-0.2, 0.1, 0.3]])
 LATER = jnp.asarray([1.0, 0.7, -0.4])
 
 
+@eqx.filter_jit
 def observed(U, count=COUNT, belief=None):
-    data = U.init()
-    for features, reward in zip(FEATURES[:count], REWARDS[:count], strict=True):
-        data = U.observe(data, Observation(features, reward), belief)
-    return data
+    def add(data, row):
+        return U.observe(data, Observation(*row), belief), None
+
+    return jax.lax.scan(add, U.init(), (FEATURES[:count], REWARDS[:count]))[0]
 
 
 def folding(model, fold_after):
@@ -125,10 +127,10 @@ def test_one_observation_at_a_time_stays_close_to_the_posterior_of_all(name, tol
 @pytest.mark.parametrize("name", ["vits_ii", "vits_ng", "laplace_ts"])
 def test_a_rejected_update_unfolds(name):
     posterior = vits.make(name, models.logistic(DIM), fold_after=2).posterior
-    state = posterior.init(jax.random.key(0))
+    state, update = posterior.init(jax.random.key(0)), eqx.filter_jit(posterior.update)
     for features, reward in zip(FEATURES[:5], REWARDS[:5], strict=True):
-        state, _ = posterior.update(jax.random.key(1), state, Observation(features, reward))
-    after, info = posterior.update(jax.random.key(1), state, Observation(FEATURES[6], jnp.asarray(jnp.nan)))
+        state, _ = update(jax.random.key(1), state, Observation(features, reward))
+    after, info = update(jax.random.key(1), state, Observation(FEATURES[6], jnp.asarray(jnp.nan)))
     assert info.rejected
     jax.tree.map(np.testing.assert_array_equal, after, state)
 
