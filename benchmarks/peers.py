@@ -26,11 +26,6 @@ PYTHON = Path(os.environ.get("VITS_PEERS", Path(__file__).parents[1] / ".venv-pe
 DIM, ARMS, REPEATS, TURNS = 20, 50, 2, 9
 PEERS = {"linear": ("bayesianbandits", "mabwiser"), "logistic": ("bayesianbandits",)}
 """Whom we are compared with, by model."""
-SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
-    "linear": {"": {}},
-    "logistic": {", folding": {"fold_after": 1}, ", all data": {}},
-}
-"""How our algorithms are set in simulations, by model: for the logistic one as the peer works, and by default."""
 
 
 def rows(*, seeds: int = 50, horizon: int = 1000, peer_seeds: int = 2) -> list[Measurement]:
@@ -103,7 +98,7 @@ def _simulations(ask: Any, model: str, seeds: int, horizon: int, peer_seeds: int
     peers = PEERS[model]
     policies = {
         name + label: vits.make(name, getattr(vits.models, model)(DIM), **settings)
-        for label, settings in SETTINGS[model].items()
+        for label, settings in agent.SETTINGS[model].items()
         for name in agent.MODELS[model]
     }
     ours, theirs, regret = {}, {}, {}
