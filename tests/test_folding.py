@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trust import folding as folding_campaign
 
 import vits
 from vits import models, potentials
@@ -67,8 +68,8 @@ def test_of_a_quadratic_loss_nothing_is_lost():
     assert isinstance(folding(linear, 5), potentials.Quadratic)  # which folds at once
 
 
-@pytest.mark.parametrize("model", [models.logistic(DIM), models.poisson(DIM)])
-def test_around_a_point_gradient_and_hessian_there_are_exact(model):
+def test_around_a_point_gradient_and_hessian_there_are_exact():
+    model = models.logistic(DIM)
     U, full = folding(model, 4), exact(model)
     data, all_data = observed(U, belief=Belief(MEAN)), observed(full)
     np.testing.assert_allclose(U.grad(data, MEAN), full.grad(all_data, MEAN), rtol=1e-4, atol=1e-4)
@@ -76,8 +77,8 @@ def test_around_a_point_gradient_and_hessian_there_are_exact(model):
     assert float(U.largest_curvature(data, MEAN)) >= np.linalg.eigvalsh(U.hessian(data, MEAN))[-1]
 
 
-@pytest.mark.parametrize("model", [models.logistic(DIM), models.poisson(DIM)])
-def test_around_a_gaussian_expectations_under_it_are_exact(model):
+def test_around_a_gaussian_expectations_under_it_are_exact():
+    model = models.logistic(DIM)
     U, full, key = folding(model, 4), exact(model), jax.random.key(0)
     found = U.expectations(key, observed(U, belief=Belief(MEAN, ROOT)), MEAN, ROOT)
     expected = full.expectations(key, observed(full), MEAN, ROOT)
@@ -94,34 +95,26 @@ def test_what_is_not_old_yet_is_exact_everywhere(count):
     np.testing.assert_allclose(U.hessian(data, LATER), full.hessian(all_data, LATER), rtol=1e-5, atol=1e-5)
 
 
-def learnt(name, features, rewards, **hyperparameters):
-    posterior = vits.make(name, models.logistic(features.shape[1]), **hyperparameters).posterior
-
-    def update(state, row):
-        key, features, reward = row
-        return posterior.update(key, state, Observation(features, reward))
-
-    keys = jax.random.split(jax.random.key(1), len(rewards))
-    state, info = jax.lax.scan(update, posterior.init(jax.random.key(0)), (keys, features, rewards))
-    assert not np.any(info.rejected)
-    return posterior.moments(state)
-
-
-@pytest.mark.parametrize(("name", "tolerance"), [("vits_ng", 0.15), ("vits_ii", 0.15), ("laplace_ts", 0.3)])
-def test_one_observation_at_a_time_stays_close_to_the_posterior_of_all(name, tolerance):
+@pytest.mark.parametrize(("algorithm", "tolerance"), [("vits_ng", 0.15), ("vits_ii", 0.15), ("laplace_ts", 0.4)])
+def test_one_observation_at_a_time_stays_close_to_the_posterior_of_all(algorithm, tolerance):
     """Unit features, d = 10, n = 500, in standard deviations and in relative variance; Laplace expands at a point."""
-    dim, count = 10, 500
-    keys = jax.random.split(jax.random.key(5), 3)
-    features = jax.random.normal(keys[0], (count, dim))
-    features = features / jnp.linalg.norm(features, axis=1, keepdims=True)
-    logits = features @ jax.random.normal(keys[1], (dim,))
-    rewards = (jax.random.uniform(keys[2], (count,)) < jax.nn.sigmoid(logits)).astype(features.dtype)
-    best = learnt("vits_ng", features, rewards, num_steps=20, tolerance=0.0, capacity=512)
-    found = learnt(name, features, rewards, fold_after=1)
-    whiten = np.linalg.inv(np.asarray(best.sqrt_cov))
-    assert np.linalg.norm(whiten @ (found.mean - best.mean)) < tolerance
-    relative = whiten @ found.sqrt_cov
-    np.testing.assert_allclose(np.linalg.eigvalsh(relative @ relative.T), 1.0, atol=0.1)
+    found = folding_campaign.run(folding_campaign.PROBLEMS[0], algorithm, 1, seeds=[0])
+    assert 0.0 < found.mean < tolerance
+    assert 0.0 < found.variance < 0.15
+    assert found.rejected == 0
+
+
+def test_steps_that_are_too_few_for_what_no_later_round_sees_are_reported():
+    """One step from a wide prior does not arrive; unless observations are folded, later rounds make up for that."""
+
+    def is_capped(**settings):
+        policy = vits.make("vits_ng", models.logistic(DIM), prior=(0.0, 100.0), num_steps=1, **settings)
+        observation = Observation(FEATURES[0], REWARDS[0])
+        state = policy.posterior.init(jax.random.key(0))
+        return bool(eqx.filter_jit(policy.posterior.update)(jax.random.key(1), state, observation)[1].step_capped)
+
+    assert is_capped(fold_after=1)
+    assert not is_capped()
 
 
 @pytest.mark.parametrize("name", ["vits_ii", "vits_ng", "laplace_ts"])
@@ -153,7 +146,8 @@ def test_an_agent_that_folds_never_runs_out_of_room():
         (models.logistic(2), {"fold_after": 5, "window": 9}, "window must be left out .* folded, but is 9"),
         (models.logistic(2), {"fold_after": 5, "minibatch": 8}, "minibatch must be left out .* folded, but is 8"),
         (models.logistic(2), {"fold_after": 5, "capacity": 8}, "capacity must be left out .* folded, but is 8"),
-        (models.mlp(2), {"fold_after": 5}, "fold_after needs a generalised linear model, but the model is Mlp"),
+        (models.mlp(2), {"fold_after": 5}, "fold_after needs a linear or logistic model, but the model is Mlp"),
+        (models.poisson(2), {"fold_after": 5}, "fold_after needs a linear or logistic model, but the model is Poisson"),
     ],
 )
 def test_mistakes_are_named(model, options, message):

@@ -109,7 +109,7 @@ class Hill(Potential):
     def init(self):
         return jnp.asarray(0)
 
-    def observe(self, data, observation):
+    def observe(self, data, observation, belief=None):
         return data + 1
 
     def count(self, data):

@@ -85,5 +85,20 @@ def sbc(simulations: Annotated[int, typer.Option(help="How many, for each poster
     out.print(table)
 
 
+@app.command()
+def folding() -> None:
+    """Posteriors with folded observations, against the best Gaussian for all of them."""
+    from trust import folding
+
+    labels = ("all data" if n is None else f"fold_after={n}" for n in folding.FOLDS)
+    table = Table("d", "n", "length", "theta", "eta", "posterior", *labels, box=SIMPLE_HEAD)
+    for problem in folding.PROBLEMS:
+        for algorithm in folding.ALGORITHMS:
+            found = [folding.run(problem, algorithm, n) for n in folding.FOLDS]
+            cells = (f"{each.mean:.2f} sd, {100 * each.variance:.0f} %" for each in found)
+            table.add_row(*(f"{value:g}" for value in problem), algorithm, *cells)
+    out.print(table)
+
+
 if __name__ == "__main__":
     app()

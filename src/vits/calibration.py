@@ -172,7 +172,7 @@ def check(
     known = registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
     if known.name in ("vts", "uniform"):
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")
-    keeps_all = known.name not in ("lin_ts", "lin_ucb", "greedy") and "fold_after" not in hyperparameters
+    keeps_all = known.name not in ("lin_ts", "lin_ucb", "greedy") and hyperparameters.get("fold_after") is None
     capacity = {"capacity": len(rows.rewards)} if keeps_all else {}
     policy = algorithms.make(algorithm, model, **hyperparameters, **capacity)
     assert isinstance(policy, PosteriorPolicy)

@@ -42,8 +42,8 @@ class Agent:
         arms: names of arms, anything hashable; more can be added later.
         seed: the same seed and the same calls give the same decisions.
         capacity: room for so many observations, for models that keep them (all but linear ones); 1024 by default.
-        when_full: "grow" doubles the room and compiles anew; "raise" refuses what does not fit. With the hyperparameter
-            `window` only the last so many observations are kept, and the room never fills.
+        when_full: "grow" doubles the room and compiles anew; "raise" refuses what does not fit. With a `window` or
+            with `fold_after` only the last so many observations are kept, and the room never fills.
         max_pending: so many decisions may wait for their reward; then the oldest expire.
         hyperparameters: those of the algorithm.
 

@@ -28,7 +28,7 @@ PROGRAMS = 256
 """How many programs of each kind are kept; those that were not used for longest are dropped."""
 
 LAPACK = threading.RLock()
-"""Held by programs of which only one may run at a time: those that call LAPACK for batches (`vits.linalg`)."""
+"""Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
 
 _ONE_BY_ONE = functools.partial(
     jax.jit, compiler_options={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}

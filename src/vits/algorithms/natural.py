@@ -15,7 +15,7 @@ def vits_ng(
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
     step_size: Scalar | float | None = None,
-    num_steps: int = 2,
+    num_steps: int | None = None,
     tolerance: Scalar | float = 0.05,
     curvature: str | potentials.CurvatureForm = "exact",
     prior: tuple[Any, Any] | None = None,
@@ -35,7 +35,7 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: steps a round at most.
+        num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again.
         tolerance: after the first step, none is taken within so many posterior standard deviations of the optimum.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
@@ -43,7 +43,7 @@ def vits_ng(
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
         fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For generalised linear models.
+            believed when they became old; a round then costs the same at every t. For linear and logistic models.
         minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch, so that the mean jitters by no more than 0.7 posterior standard deviations.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -63,6 +63,8 @@ def vits_ng(
     checks.positive("step_size", step_size)
     if not checks.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
+    if num_steps is None:
+        num_steps = 2 if fold_after is None else 10
     checks.count("num_steps", num_steps)
     checks.not_negative("tolerance", tolerance)
     potential = potentials.potential(

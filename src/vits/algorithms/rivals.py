@@ -37,7 +37,7 @@ def laplace_ts(
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
         fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For generalised linear models.
+            believed when they became old; a round then costs the same at every t. For linear and logistic models.
         minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
             shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.

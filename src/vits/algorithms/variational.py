@@ -50,7 +50,7 @@ def vits_i(
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
         fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For generalised linear models.
+            believed when they became old; a round then costs the same at every t. For linear and logistic models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -121,7 +121,7 @@ def vits_ii(
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
         fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For generalised linear models.
+            believed when they became old; a round then costs the same at every t. For linear and logistic models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.
@@ -193,7 +193,7 @@ def vits_ii_hf(
             is a variance, one for each parameter, or a matrix.
         window: only the last so many observations count.
         fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For generalised linear models.
+            believed when they became old; a round then costs the same at every t. For linear and logistic models.
         minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
             1 + t / minibatch, so that the noise stays that of a single draw.
         capacity: how many observations will come at most, for models that keep them; `simulate` knows.

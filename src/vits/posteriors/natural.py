@@ -63,9 +63,9 @@ class Natural(GaussianPosterior):
     """The variational posterior, moved by at most K natural-gradient steps after each observation, warm-started.
 
     The first is always taken, the others until the optimum is within `tolerance` posterior standard deviations.
-    `step_capped` in its reports says that a step was damped, or that the expected Hessian was not positive definite
-    and had to be raised. Where a round looks at a sample of the data it takes one step, as short as the sample's noise
-    asks for.
+    `step_capped` in its reports says that a step was damped, that the expected Hessian was not positive definite and
+    had to be raised, or that K steps were too few for an observation which no later round will see. Where a round looks
+    at a sample of the data it takes one step, as short as the sample's noise asks for.
     """
 
     potential: Potential
@@ -126,5 +126,8 @@ class Natural(GaussianPosterior):
             parameters=point,
             exploded=is_unresolved(q.mean, q.sqrt_cov),
             step=walk.smallest_step,
-            step_capped=(walk.smallest_step < rho) | point.was_raised,
+            step_capped=(walk.smallest_step < rho) | point.was_raised | self._is_late(point),
         )
+
+    def _is_late(self, point: Point) -> Bool[Array, ""]:
+        return jnp.asarray(False) if self.potential.sees_again else point.distance > self.tolerance

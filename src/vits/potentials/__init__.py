@@ -97,8 +97,9 @@ def potential(
 
 def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
     checks.count("fold_after", fold_after)
-    if not isinstance(model, models.Glm):
-        raise ValueError(f"fold_after needs a generalised linear model, but the model is {type(model).__name__}")
+    # Where curvature has no bound, an expansion around a belief that is still wide can be off by any factor, for good.
+    if not isinstance(model, models.Glm) or model.max_d2loss is None:
+        raise ValueError(f"fold_after needs a linear or logistic model, but the model is {type(model).__name__}")
     for name, value in others.items():
         if value is not None:
             raise ValueError(f"{name} must be left out where observations are folded, but is {value}")

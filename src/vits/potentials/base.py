@@ -81,6 +81,11 @@ class Potential(eqx.Module):
         return self.derivatives(data, theta[None]).hessian
 
     @property
+    def sees_again(self) -> bool:
+        """Whether later rounds look at an observation again: if not, what a round did not learn from it is lost."""
+        return True
+
+    @property
     def is_convex(self) -> bool:
         """Whether U_t, less its prior, is known to be convex."""
         return False

@@ -84,7 +84,7 @@ class GlmPotential(Potential):
         """A sample of the history; its Hessian has a bound of its own, which can be larger."""
         if self.batch_size is None:
             return data
-        return GlmData(data.history.minibatch(key, self.batch_size))
+        return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None)
 
     def grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
@@ -105,6 +105,11 @@ class GlmPotential(Potential):
 
         past = jax.vmap(self._past_grad, (None, 0))(data, thetas)
         return data.history.sum(term, Derivatives(past, self._past_precision(data)))
+
+    @property
+    def sees_again(self) -> bool:
+        """Unless it folds."""
+        return not self.folds
 
     @property
     def is_convex(self) -> bool:
