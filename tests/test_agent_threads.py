@@ -38,7 +38,8 @@ def run_all(works, seconds):
 def decide_while_one_learns(seconds):
     # One feature, always 1, reward always 1: after n observations mean = n / (n + 1) and variance = 1 / (n + 1), so
     # that mean + variance = 1 in every state that ever was, and in no mixture of two.
-    agent = vits.Agent("lin_ts", vits.models.linear(1), max_pending=500)
+    # Room for so many that the newest does not expire while a busy machine keeps the learner waiting.
+    agent = vits.Agent("lin_ts", vits.models.linear(1), max_pending=5000)
     arms = np.ones((3, 1))
     agent.learn(agent.decide(arms), 1.0)
     agent.posterior(samples=2)
