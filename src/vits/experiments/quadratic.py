@@ -81,7 +81,7 @@ EXPERIMENT = Quadratic(
 
 PRESETS = {
     "paper": EXPERIMENT,
-    "tanh": dataclasses.replace(EXPERIMENT, horizon=200, seeds=2),
+    "tanh": dataclasses.replace(EXPERIMENT, horizon=200, seeds=10),
     "quick": dataclasses.replace(
         EXPERIMENT,
         title="Quadratic bandit, square network",
