@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from vits import checks, linalg
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
-from vits.policies import Policy, PosteriorPolicy, Uniform
+from vits.policies import Policy, PosteriorPolicy
 from vits.types import Info, Observation, Scalar, State, as_key
 
 SEGMENT = 100
@@ -182,7 +182,10 @@ def simulate_each(
 
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
     """What the environment fixes for each seed, with a leading axis of seeds: the worlds that `simulate` plays in."""
-    return _start(environment, Uniform(), _player_keys(key, _seed_indices(seeds)), False).params
+    indices = _seed_indices(seeds)
+    shares = _shares(len(indices), os.cpu_count() or 1)
+    made = [_init_worlds(environment, _keys(as_key(key), jnp.asarray(indices[share])).init_world) for share in shares]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(indices)], *made)
 
 
 def _run(
@@ -209,19 +212,17 @@ def _run(
         workers = os.cpu_count() or 1
     checks.count("workers", workers)
     policy = with_capacity(policy, horizon)
-    workers = min(workers, len(players))
-    # Chunks of one size, so that one compilation serves them all; what the padding plays is dropped.
-    size = -(-len(players) // workers)
-    padded = np.resize(np.arange(len(players)), size * workers)
-    keys = _player_keys(key, players[padded])
+    shares = _shares(len(players), workers)
     has_own = own_policy is not None
     chunks = []
-    for first in range(0, len(padded), size):
+    for share in shares:
         own = policy
         if own_policy is not None:
-            which = own_policy[padded[first : first + size]]
+            which = own_policy[share]
             own = jax.tree.map(lambda leaf, i=which: leaf[i] if eqx.is_array(leaf) else leaf, policy)
-        chunks.append((own, _start(environment, own, keys[first : first + size], has_own)))
+        keys = _keys(as_key(key), jnp.asarray(players[share]))
+        params, state = _init_worlds(environment, keys.init_world), _init_states(own, keys.init_policy, has_own)
+        chunks.append((own, Player(keys.world, keys.policy, params, state)))
     nothing = jnp.asarray(0)
     _play(environment, *chunks[0], nothing, nothing, has_own)  # compile once, for all threads
     lock = threading.Lock()
@@ -236,28 +237,46 @@ def _run(
             segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
             if progress is not None:
                 with lock:
-                    progress(num_rounds * size)
+                    progress(num_rounds * shares.shape[1])
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
-    if workers == 1 or _waits_for_others(environment, *chunks[0], has_own):
+    if len(chunks) == 1 or _waits_for_others(environment, *chunks[0], has_own):
         played = [play_chunk(chunk) for chunk in chunks]
     else:
-        with ThreadPoolExecutor(workers) as pool:
+        with ThreadPoolExecutor(len(chunks)) as pool:
             played = list(pool.map(play_chunk, chunks))
     step = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(players)].T, *played)
     return Trace(step.regret, step.action, step.reward, step.info, time.perf_counter() - started)
 
 
-@eqx.filter_jit
-def _start(environment: Environment, policy: Policy, keys: Key[Array, " seeds"], own_policies: bool) -> Player:
-    def start(policy: Policy, key: Key[Array, ""]) -> Player:
-        world_key, policy_key = jax.random.split(key)
-        # Round t uses fold_in(key, t), t >= 0, so the keys for init must not be of that form.
-        init_world, world_key = jax.random.split(world_key)
-        init_policy, policy_key = jax.random.split(policy_key)
-        return Player(world_key, policy_key, environment.init(init_world), policy.init(init_policy))
+class _Keys(NamedTuple):
+    """What a seed draws from: once for its world and its policy, and in each round."""
 
-    return eqx.filter_vmap(start, in_axes=(_policy_axis(own_policies), 0))(policy, keys)
+    init_world: Key[Array, "*seeds"]
+    world: Key[Array, "*seeds"]
+    init_policy: Key[Array, "*seeds"]
+    policy: Key[Array, "*seeds"]
+
+
+@eqx.filter_jit
+def _keys(key: Key[Array, ""], players: Int[Array, " players"]) -> _Keys:
+    def split(player: Int[Array, ""]) -> _Keys:
+        world_key, policy_key = jax.random.split(jax.random.fold_in(key, player))
+        # Round t uses fold_in(key, t), t >= 0, so the keys for init must not be of that form.
+        return _Keys(*jax.random.split(world_key), *jax.random.split(policy_key))
+
+    return jax.vmap(split)(players)
+
+
+@eqx.filter_jit
+def _init_worlds(environment: Environment, keys: Key[Array, " seeds"]) -> Params:
+    """In a program of its own, which all policies share: an environment takes longer to compile than to run."""
+    return jax.vmap(environment.init)(keys)
+
+
+@eqx.filter_jit
+def _init_states(policy: Policy, keys: Key[Array, " seeds"], own_policies: bool) -> State:
+    return eqx.filter_vmap(lambda policy, key: policy.init(key), in_axes=(_policy_axis(own_policies), 0))(policy, keys)
 
 
 @eqx.filter_jit
@@ -322,8 +341,11 @@ def _leading_axis(policies: Policy, name: str) -> int:
     return int(length)
 
 
-def _player_keys(key: Key[Array, ""] | Array | int, players: Int[np.ndarray, " players"]) -> Key[Array, " players"]:
-    return jax.vmap(jax.random.fold_in, (None, 0))(as_key(key), jnp.asarray(players))
+def _shares(num_players: int, workers: int) -> Int[np.ndarray, "shares size"]:
+    """Who plays together: of one size, so that one compilation serves all; those that fill up the last come twice."""
+    size = -(-num_players // min(workers, num_players))
+    num_shares = -(-num_players // size)
+    return np.resize(np.arange(num_players), (num_shares, size))
 
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from vits import checks
 from vits.environments.base import Environment
+from vits.normals import normal
 from vits.types import Round
 
 Means = Callable[[Float[Array, " arms"]], Float[Array, " arms"]]
@@ -39,7 +40,7 @@ class FixedArms(Environment):
         theta_key, near_key, away_key, order_key = jax.random.split(key, 4)
         theta = _unit(jax.random.normal(theta_key, (self.dim,)))
         near = _unit(theta + 0.1 * jax.random.normal(near_key, (self.dim,)))
-        away = jax.vmap(_unit)(jax.random.normal(away_key, (self.num_arms - 2, self.dim)))
+        away = jax.vmap(_unit)(normal(away_key, (self.num_arms - 2, self.dim)))
         arms = jnp.concatenate([theta[None], near[None], away])
         return FixedArmsParams(jax.random.permutation(order_key, arms), theta)
 

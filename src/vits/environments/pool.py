@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from vits import checks
 from vits.environments.base import Environment
+from vits.normals import normal
 from vits.types import Round, Scalar
 
 
@@ -36,7 +37,7 @@ class Pool(Environment):
         """Pool ~ N(0, I), theta* ~ N(0, I / d)."""
         pool_key, theta_key = jax.random.split(key)
         return PoolParams(
-            pool=jax.random.normal(pool_key, (self.pool_size, self.dim)),
+            pool=normal(pool_key, (self.pool_size, self.dim)),
             theta=jax.random.normal(theta_key, (self.dim,)) / math.sqrt(self.dim),
         )
 

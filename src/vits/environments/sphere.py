@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from vits import checks
 from vits.environments.base import Environment
+from vits.normals import normal
 from vits.types import Round, Scalar
 
 
@@ -37,7 +38,7 @@ class Sphere(Environment):
     def draw(self, key: Key[Array, ""], params: SphereParams, t: Int[Array, ""]) -> Round:
         """Fresh arms, and what each of them pays."""
         arm_key, noise_key = jax.random.split(key)
-        arms = jax.random.normal(arm_key, (self.num_arms, self.dim))
+        arms = normal(arm_key, (self.num_arms, self.dim))
         arms = arms / jnp.linalg.norm(arms, axis=1, keepdims=True)
         means = arms @ params.theta
         return Round(arms, means, means + self.noise * jax.random.normal(noise_key, means.shape))

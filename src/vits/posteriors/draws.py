@@ -8,11 +8,11 @@ import math
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from vits import checks, linalg
+from vits.normals import normal
 
 
 class Draws(eqx.Module):
@@ -37,7 +37,7 @@ class Plain(Draws):
 
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
         """eps_s ~ N(0, I)."""
-        return jax.random.normal(key, (self.num_samples, dim))
+        return normal(key, (self.num_samples, dim))
 
     def inflation(self, dim: int) -> float:
         """(1 + sqrt(d / S))^2, the edge of the spectrum of a sample covariance."""
@@ -64,10 +64,7 @@ class Orthogonal(Draws):
 
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
         """sqrt(d) times the rows of a frame."""
-        if self.num_directions >= dim:
-            frame = jnp.eye(dim)
-        else:
-            frame = linalg.frame(jax.random.normal(key, (dim, self.num_directions))).T
+        frame = jnp.eye(dim) if self.num_directions >= dim else linalg.frame(normal(key, (dim, self.num_directions))).T
         return math.sqrt(dim) * frame
 
     def inflation(self, dim: int) -> float:

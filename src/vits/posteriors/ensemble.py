@@ -23,6 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from vits import linalg
 from vits.models import Glm, OutputModel, RewardModel
+from vits.normals import normal
 from vits.posteriors import descent
 from vits.posteriors.base import Moments, Posterior, guarded, is_unresolved
 from vits.potentials import Data, Potential
@@ -207,7 +208,7 @@ class Ensemble(Posterior):
         starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
         precision = self.potential.prior.precision
         sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
-        offsets = jax.random.normal(prior_key, starts.shape, starts.dtype) @ sqrt_cov.T
+        offsets = normal(prior_key, starts.shape, starts.dtype) @ sqrt_cov.T
         members = starts + offsets
         return EnsembleState(members, offsets @ precision, self.perturbation.init(self.potential, members))
 

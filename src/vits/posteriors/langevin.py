@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Key
 
 from vits import linalg
 from vits.models import Glm, RewardModel
+from vits.normals import normal
 from vits.posteriors.base import RESOLUTION, Posterior, epsilon, exploded, guarded
 from vits.posteriors.exact import Exact, ExactState
 from vits.potentials import Data, Potential, Quadratic
@@ -167,7 +168,7 @@ class Langevin(Posterior):
         plan = self.step_rule(Terrain(self.potential, seen, state.theta, metric.curvature), self.num_steps)
         h = plan.size
         # All noise of the round in one call: many small ones would cost more than the steps.
-        noise = metric.spread(jax.random.normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
+        noise = metric.spread(normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
 
         def step(k: Array, walk: Walk) -> Walk:
             grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), walk.theta)

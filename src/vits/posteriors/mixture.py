@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Key
 
 from vits import linalg
 from vits.history import Buffer, History
+from vits.normals import normal
 from vits.posteriors.base import Posterior, guarded, is_unresolved
 from vits.posteriors.exact import shrunk
 from vits.potentials import Prior
@@ -79,7 +80,7 @@ class Mixture(Posterior):
         """The prior."""
         mean, precision = self.prior
         sqrt_cov = _inverse_sqrt(precision)
-        eps = jax.random.normal(key, (self.num_components, *mean.shape), mean.dtype)
+        eps = normal(key, (self.num_components, *mean.shape), mean.dtype)
         # Centred, so that the mixture's own mean is the prior mean.
         offsets = (eps - jnp.mean(eps, axis=0, keepdims=True)) @ sqrt_cov.T
         means = mean[None, :] + self.separation * jnp.sqrt(self.prior_scale / self.prior_shape) * offsets
