@@ -41,6 +41,10 @@ class Grid:
         """The same grid but for these hyperparameters."""
         return Grid({name: values for name, values in self.values.items() if name not in names}, self.fixed)
 
+    def extended(self, more: Mapping[str, tuple[float, ...]]) -> "Grid":
+        """The same grid with more values of its hyperparameters."""
+        return Grid({name: (*values, *more.get(name, ())) for name, values in self.values.items()}, self.fixed)
+
 
 _PRIOR = {"prior_precision": (0.1, 1.0, 10.0)}
 _POSTERIOR = {"inverse_temperature": (1.0, 3.0, 10.0, 100.0, 500.0, 1000.0), **_PRIOR}
@@ -97,18 +101,18 @@ class Tuning(Experiment):
         return [self._cell(world, stage, who) for world, stage in stages for who in experiment.contenders]
 
     def _cell(self, world: World, stage: Stage, contender: Contender) -> Cell:
-        experiment, grids = self.experiment, self._grids(contender)
+        experiment, tried = self.experiment, grids(self.experiment, contender)
         return Cell(
             environment=world.label,
             algorithm=contender.label,
             chunk="all",
             hyperparameters=contender.hyperparameters,
-            cost=sum(self._cost(len(grid.points())) for grid in grids) + experiment.seeds * experiment.horizon,
+            cost=sum(self._cost(len(grid.points())) for grid in tried) + experiment.seeds * experiment.horizon,
             settings=[
                 dataclasses.asdict(world),
                 dataclasses.asdict(contender),
                 dataclasses.asdict(contender.model or experiment.model),
-                [dataclasses.asdict(grid) for grid in grids],
+                [dataclasses.asdict(grid) for grid in tried],
                 [FIRST_HEAT, FINALISTS],
                 experiment.horizon,
                 experiment.seeds,
@@ -118,9 +122,6 @@ class Tuning(Experiment):
             ],
             compute=functools.partial(self._tune, stage, contender),
         )
-
-    def _grids(self, contender: Contender) -> list[Grid]:
-        return [grid.without(self.experiment.decides) for grid in GRIDS[contender.algorithm]]
 
     def _first_heat(self) -> range:
         """The seeds of the first heat; none if there are too few for one."""
@@ -141,7 +142,7 @@ class Tuning(Experiment):
         everyone = range(FIRST_SEED, FIRST_SEED + self.tuning_seeds)
         tried: list[dict[str, Any]] = []
         regret, seconds = [], 0.0
-        for grid in self._grids(contender):
+        for grid in grids(self.experiment, contender):
             points = grid.points()
             finalists = np.arange(len(points))
             final = np.full((len(points), len(everyone)), np.inf)
@@ -226,6 +227,11 @@ class Tuning(Experiment):
     def claims(self, found: Results) -> list[Claim]:
         """Tuning makes no claim; a run with the settings it found does."""
         return []
+
+
+def grids(experiment: RegretExperiment, contender: Contender) -> list[Grid]:
+    """What is tried for a contender of an experiment."""
+    return [grid.without(experiment.decides).extended(experiment.tries) for grid in GRIDS[contender.algorithm]]
 
 
 def _score(regret: Float[np.ndarray, "points seeds"]) -> Float[np.ndarray, " points"]:

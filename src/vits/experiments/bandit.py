@@ -82,6 +82,8 @@ class RegretExperiment(Experiment):
 
     decides: ClassVar[frozenset[str]] = frozenset()
     """Hyperparameters that the experiment settles itself, so that there is nothing to tune."""
+    tries: ClassVar[Mapping[str, tuple[float, ...]]] = {}
+    """Values that tuning tries here beside those it tries everywhere."""
 
     @abc.abstractmethod
     def stage(self, world: World) -> Stage:

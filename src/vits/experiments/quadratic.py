@@ -14,7 +14,7 @@ depends on the seeds and on lambda, see docs/reproduction.md.
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from vits.compare import Claim, is_less, paired
 from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, final, scored
@@ -31,6 +31,8 @@ _RIVALS = ("lmc_ts(10)", "lmc_ts(50)", "lin_ts")
 @dataclasses.dataclass(frozen=True)
 class Quadratic(BanditExperiment):
     """Contexts around a pool, rewards (x' theta)^2, at two condition numbers."""
+
+    tries: ClassVar[Mapping[str, tuple[float, ...]]] = {"prior_precision": (100.0,)}  # networks need a strong prior
 
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II, then Hessian-free, then the rest; and a smaller gap to LMC-TS where contexts are diverse."""
