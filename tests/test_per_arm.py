@@ -88,7 +88,7 @@ def rows_of(histories: PagedHistory, arm: int) -> tuple[np.ndarray, np.ndarray]:
         [p * histories.block + np.arange(histories.block) for p in pages[::-1]] or [np.zeros(0, int)]
     )
     slots = slots[: int(histories.seen[arm])]
-    return np.asarray(histories.features)[slots], np.asarray(histories.rewards)[slots]
+    return np.asarray(histories.features)[:, slots].T, np.asarray(histories.rewards)[slots]
 
 
 @pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ii with a window", "laplace_ts", "ensemble_ts"])
@@ -214,7 +214,7 @@ def test_the_pool_grows_with_the_data_and_the_number_of_arms() -> None:
     posterior = with_capacity(vits.make("vits_ii", LOGISTIC, per_arm=1000), 4096).posterior
     state = eqx.filter_eval_shape(posterior.init, jax.random.key(0))
     history = state.data.history
-    assert history.features.shape[0] <= 4096 + (1000 + CHUNK) * PAGE
+    assert history.features.shape[1] <= 4096 + (1000 + CHUNK) * PAGE
     assert all(leaf.size <= 1000 * DIM**2 for leaf in jax.tree.leaves(state._replace(data=state.data.bound)))
 
 
@@ -246,7 +246,7 @@ def test_a_minibatch_holds_rows_of_its_own_arm_only() -> None:
     for arm in range(ARMS):
         batch = histories.of(jnp.asarray(arm)).minibatch(jax.random.key(arm), 200)
         assert set(np.asarray(batch.rewards).astype(int)) == set(range(arm, 30, ARMS))
-        np.testing.assert_array_equal(batch.features[:, 0], batch.rewards)
+        np.testing.assert_array_equal(batch.features[0], batch.rewards)
         np.testing.assert_allclose(batch.weights, 10 / 200)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from vits.history import History, Minibatch, Term, Total, onto, zeros_like
 from vits.types import Observation
@@ -60,7 +60,7 @@ class PagedHistory(History):
         slots = (order[:, None] * self.block + jnp.arange(self.block)[None, :]).ravel()
         return replace(
             self,
-            features=jnp.where(rows[:, None], self.features[slots], 0.0),
+            features=jnp.where(rows[None, :], self.features[:, slots], 0.0),
             rewards=jnp.where(rows, self.rewards[slots], 0.0),
             seen=self.seen.at[arm].set(0),
             last=jnp.where(self.seen > 0, place[self.last], 0).at[arm].set(0),
@@ -88,7 +88,7 @@ class PagedHistory(History):
         index = jnp.where(is_new, page, self.owner.shape[0])  # past the end: not written
         return replace(
             self,
-            features=self.features.at[slot].set(observation.features.astype(self.features.dtype), mode="drop"),
+            features=self.features.at[:, slot].set(observation.features.astype(self.features.dtype), mode="drop"),
             rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype), mode="drop"),
             seen=self.seen + 1,
             last=page,
@@ -109,7 +109,7 @@ class PagedHistory(History):
         index = jnp.where(accepted | ~is_new, self.owner.shape[0], page)
         return replace(
             self,
-            features=self.features.at[slot].set(0.0, mode="drop"),
+            features=self.features.at[:, slot].set(0.0, mode="drop"),
             rewards=self.rewards.at[slot].set(0.0, mode="drop"),
             seen=jnp.where(accepted, self.seen, old.seen),
             last=jnp.where(accepted, self.last, old.last),
@@ -168,16 +168,16 @@ class PagedHistory(History):
         _, pages = jax.lax.fori_loop(0, self._num_pages, look, (self.last, jnp.zeros(size, int)))
         slots = pages * self.block + rows % self.block
         weight = self.count.astype(self.rewards.dtype) / size
-        return Minibatch(self.features[slots], self.rewards[slots], jnp.full(size, weight), self.count)
+        return Minibatch(self.features[:, slots], self.rewards[slots], jnp.full(size, weight), self.count)
 
     def _follow(self, term: Term[Total]) -> Total:
         def add(i: Int[Array, ""], carry: tuple[Array, Total]) -> tuple[Array, Total]:
             page, total = carry
             filled = self.start[page] + jnp.arange(self.block) < self.count
             weights = (filled & (i * self.block < self.count)).astype(self.rewards.dtype)
-            return self.previous[page], jax.tree.map(jnp.add, total, term(*self._rows(page), weights))
+            return self.previous[page], jax.tree.map(jnp.add, total, term(*self._rows(page * self.block), weights))
 
-        zero = zeros_like(term, *self._rows(self.last), self.rewards[: self.block])
+        zero = zeros_like(term, *self._rows(self.last * self.block), self.rewards[: self.block])
         return jax.lax.fori_loop(0, self._num_pages, add, (self.last, zero))[1]
 
     @property
@@ -196,7 +196,7 @@ class PagedHistory(History):
                 lambda axis, x: x if axis is None else x[arm], axes, captured, is_leaf=lambda axis: axis is None
             )
             weights = (self.start[page] + jnp.arange(self.block) < self.of(arm).count).astype(self.rewards.dtype)
-            return term_with(own)(*self._rows(page), weights)
+            return term_with(own)(*self._rows(page * self.block), weights)
 
         def add(i: Int[Array, ""], totals: Total) -> Total:
             pages = i * CHUNK + jnp.arange(CHUNK)
@@ -205,11 +205,6 @@ class PagedHistory(History):
 
         zero = zeros_like(jax.vmap(of_page), self.arm)
         return jax.lax.fori_loop(0, -(-self.used // CHUNK), add, zero)
-
-    def _rows(self, page: Int[Array, ""]) -> tuple[Float[Array, "block dim"], Float[Array, " block"]]:
-        start = page * self.block
-        features = jax.lax.dynamic_slice_in_dim(self.features, start, self.block)
-        return features, jax.lax.dynamic_slice_in_dim(self.rewards, start, self.block)
 
     def _next_page(self) -> tuple[Int[Array, ""], Bool[Array, ""]]:
         """The page of the arm's next row, and whether it is a new one."""
@@ -223,7 +218,7 @@ def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
     pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
     none = jnp.zeros(num_arms, int)
     return PagedHistory(
-        features=jnp.zeros((pages * block, history.features.shape[1]), history.features.dtype),
+        features=jnp.zeros((history.features.shape[0], pages * block), history.features.dtype),
         rewards=jnp.zeros(pages * block, history.rewards.dtype),
         capacity=history.capacity,
         block=block,

@@ -184,4 +184,4 @@ class GlmPotential(Potential):
 
 
 def _gram(phi: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:
-    return (phi * weights[:, None]).T @ phi
+    return (phi.T * weights[None, :]) @ phi  # not (W Phi)' Phi, which runs along first axes
