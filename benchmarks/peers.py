@@ -53,13 +53,13 @@ def rounds(seeds: Any, horizon: int) -> dict[str, np.ndarray]:
     found = {}
     for model in PEERS:
         environment = world(model)
-        keys = simulation._player_keys(0, np.array(seeds))
-        players = simulation._start(environment, vits.policies.Uniform(), keys, False)
+        keys = simulation._keys(jax.random.key(0), jnp.asarray(seeds)).world
+        params = simulation.worlds(0, environment, seeds=list(seeds))
 
-        def draw(player: Any, t: Any, environment: Environment = environment) -> Any:
-            return environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
+        def draw(key: Any, params: Any, t: Any, environment: Environment = environment) -> Any:
+            return environment.draw(jax.random.fold_in(key, t), params, t)
 
-        drawn = jax.jit(jax.vmap(jax.vmap(draw, (None, 0)), (0, None)))(players, jnp.arange(horizon))
+        drawn = jax.jit(jax.vmap(jax.vmap(draw, (None, None, 0)), (0, 0, None)))(keys, params, jnp.arange(horizon))
         found |= {f"{model}_{name}": np.asarray(array) for name, array in drawn._asdict().items()}
     return found
 

@@ -124,9 +124,11 @@ class GlmPotential(Potential):
         sqrt_cov: Float[Array, "params params"],
     ) -> Expectations:
         """By quadrature, without noise: f_s ~ N(phi_s' mean, |B' phi_s|^2), one dimension each."""
+        # B' for its own sake: transposed within a product, it would make that run along first axes.
+        transposed = jax.lax.optimization_barrier(sqrt_cov.T)
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
-            deviation = jnp.linalg.norm(phi @ sqrt_cov, axis=1)
+            deviation = jnp.linalg.norm(transposed @ phi.T, axis=0)
             dloss, d2loss = self.model.expected_derivatives(phi @ mean, deviation, r)
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
