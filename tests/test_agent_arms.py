@@ -122,15 +122,19 @@ def test_it_is_known_which_agents_need_more_room(settings, grows):
     assert (agent.diagnostics().capacity is None) is not grows
 
 
-def test_a_pool_that_grows_keeps_the_rows_of_every_arm():
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_pool_that_grows_keeps_the_rows_of_every_arm(by_columns):
     def total(history, arm):
-        return history.of(jnp.asarray(arm)).sum(lambda x, y, weight: jnp.stack([weight @ y, jnp.sum(weight)]))
+        return history.of(jnp.asarray(arm)).sum(lambda x, y, weight: jnp.stack([weight @ y, weight @ x[:, 1]]))
 
     @jax.jit
     def append(history, arm, reward):
         return history.put(arm, history.of(arm).append(Observation(jnp.ones(2), reward)))
 
-    small, large = paged(buffer(capacity=40).init(2), 3, page=4), paged(buffer(capacity=200).init(2), 20, page=4)
+    def pool(capacity, num_arms):
+        return paged(buffer(capacity=capacity).init(2, by_columns=by_columns), num_arms, page=4)
+
+    small, large = pool(40, 3), pool(200, 20)
     rewards = {0: 0.0, 1: 0.0, 2: 0.0, 15: 0.0}
     for i in range(20):
         small = append(small, jnp.asarray(i % 2), jnp.asarray(float(i)))

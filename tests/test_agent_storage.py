@@ -100,13 +100,15 @@ def test_what_cannot_be_saved_is_asked_for(tmp_path):
         pickle.dumps(vits.Agent("uniform", vits.models.linear(2)))
 
 
-def test_foreign_and_newer_files_are_refused(tmp_path):
+def test_foreign_files_and_those_of_other_versions_are_refused(tmp_path):
     path = tmp_path / "agent"
     vits.Agent("uniform", vits.models.linear(2)).save(path)
-    newer = path.read_bytes().replace(b"vits-agent 1 ", b"vits-agent 2 ", 1)
-    path.write_bytes(newer)
-    with pytest.raises(ValueError, match="has format version 2, but this version of vits reads version 1"):
-        vits.Agent.load(path)
+    saved = path.read_bytes()
+    for version in (1, 3):
+        path.write_bytes(saved.replace(b"vits-agent 2 ", b"vits-agent %d " % version, 1))
+        message = f"has format version {version}, but this version of vits reads version 2"
+        with pytest.raises(ValueError, match=message):
+            vits.Agent.load(path)
     for foreign in (b"", b"\n", b"PK\x03\x04", b"vits-agent", pickle.dumps({"a": 1}), b"x" * 1000):
         path.write_bytes(foreign)
         with pytest.raises(ValueError, match="is not a saved agent, or has lost its beginning"):

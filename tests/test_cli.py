@@ -95,3 +95,8 @@ def test_the_user_says_whether_and_where_compiled_programs_are_kept(tmp_path, en
 def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path):
     (tmp_path / "vits").write_text("a file where the folder should be")
     assert cache_folder(XDG_CACHE_HOME=str(tmp_path)) == "None"
+
+
+@pytest.mark.parametrize("name", registry.EXPERIMENTS)
+def test_every_preset_can_be_asked_for_by_its_name(name):
+    assert set(registry.experiment_module(name).PRESETS) == {*registry.PRESETS, *registry.MORE_PRESETS.get(name, ())}

@@ -252,7 +252,7 @@ def test_a_full_buffer_rejects_and_a_window_forgets():
     target, rest = built(MODELS["linear"])
     theta = jnp.array([0.3, -1.0, 0.5, 0.2])
     total = rest.rounds.sum(lambda *rows: jax.grad(target._bonus)(theta, *rows))
-    first = jax.grad(target._bonus)(theta, rest.rounds.features[:, :1].T, rest.rounds.rewards[:1], jnp.ones(1))
+    first = jax.grad(target._bonus)(theta, rest.rounds.features[:1], rest.rounds.rewards[:1], jnp.ones(1))
     kept = data.rounds.sum(lambda *rows: jax.grad(windowed._bonus)(theta, *rows))
     np.testing.assert_allclose(kept, total - first, rtol=1e-5, atol=1e-5)
 

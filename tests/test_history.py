@@ -24,9 +24,9 @@ def append_all(history: History, features: jax.Array, rewards: jax.Array) -> His
     return jax.lax.scan(add, history, (features, rewards))[0]
 
 
-def filled(count: int, **options: int) -> History:
+def filled(count: int, *, by_columns: bool = False, **options: int) -> History:
     features, rewards = jnp.asarray(FEATURES[:count], float), jnp.asarray(REWARDS[:count], float)
-    return append_all(buffer(**options).init(DIM), features, rewards)
+    return append_all(buffer(**options).init(DIM, by_columns=by_columns), features, rewards)
 
 
 @eqx.filter_jit
@@ -50,6 +50,21 @@ def test_block_sums_are_plain_sums(count):
     assert int(history.count) == count
     for name, value in plain_moments(slice(0, count)).items():
         np.testing.assert_allclose(moments(history)[name], value, atol=1e-12)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("options", [{"capacity": 200}, {"capacity": 150}, {"window": 7}, {"window": BLOCK + 5}])
+def test_columns_hold_what_rows_hold(options):
+    rows, columns = (filled(150, by_columns=by_columns, **options) for by_columns in (False, True))
+    new = Observation(jnp.asarray(FEATURES[150], float), jnp.asarray(REWARDS[150], float))
+    for accepted in (False, True):
+        rows, columns = (each.append(new).undo_unless(jnp.asarray(accepted), each) for each in (rows, columns))
+        np.testing.assert_array_equal(columns.features.T, rows.features)
+        np.testing.assert_allclose(moments(columns)["gram"], moments(rows)["gram"], atol=1e-12)
+        small, large = (each.minibatch(jax.random.key(1), 20) for each in (rows, columns))
+        jax.tree.map(np.testing.assert_array_equal, large, small)
+        if "window" in options:
+            jax.tree.map(np.testing.assert_array_equal, columns.evicted, rows.evicted)
 
 
 @pytest.mark.usefixtures("x64")

@@ -79,7 +79,7 @@ def test_a_sweep_with_one_component_is_the_closed_form_too() -> None:
     for _ in range(10):
         row = Observation(jnp.asarray(rng.normal(size=2), float), jnp.asarray(rng.normal(), float))
         history = history.append(row)
-    exact = learnt(posterior, prior, history.features[:, :10].T, history.rewards[:10]).factors
+    exact = learnt(posterior, prior, history.features[:10], history.rewards[:10]).factors
     swept = eqx.filter_jit(posterior.sweep)(prior.factors, prior.prior_mean, history)
     np.testing.assert_allclose(covariance(swept), covariance(exact), rtol=1e-4, atol=1e-5)
     for name in ("weight", "mean", "shape", "scale"):

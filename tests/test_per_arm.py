@@ -88,7 +88,8 @@ def rows_of(histories: PagedHistory, arm: int) -> tuple[np.ndarray, np.ndarray]:
         [p * histories.block + np.arange(histories.block) for p in pages[::-1]] or [np.zeros(0, int)]
     )
     slots = slots[: int(histories.seen[arm])]
-    return np.asarray(histories.features)[:, slots].T, np.asarray(histories.rewards)[slots]
+    features = np.asarray(histories.features.T if histories.by_columns else histories.features)
+    return features[slots], np.asarray(histories.rewards)[slots]
 
 
 @pytest.mark.parametrize("name", ["lin_ts", "vits_ii", "vits_ii with a window", "laplace_ts", "ensemble_ts"])
@@ -189,10 +190,11 @@ def sums(histories: PagedHistory, scales: Float[Array, " arms"]) -> tuple[Any, A
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, ARMS - 1), st.booleans()), max_size=60), st.integers(0, 2**16))
-def test_sums_over_pages_equal_plain_sums(plays: list[tuple[int, bool]], seed: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, ARMS - 1), st.booleans()), max_size=60), st.integers(0, 2**16), st.booleans())
+def test_sums_over_pages_equal_plain_sums(plays: list[tuple[int, bool]], seed: int, by_columns: bool) -> None:
     rng = np.random.default_rng(seed)
-    histories = paged(Buffer(60).init(DIM), ARMS, page=2)  # small pages, so that a few plays fill many
+    # Small pages, so that a few plays fill many.
+    histories = paged(Buffer(60).init(DIM, by_columns=by_columns), ARMS, page=2)
     kept: list[list[tuple[np.ndarray, float]]] = [[] for _ in range(ARMS)]
     for arm, accepted in plays:
         x, r = rng.normal(size=DIM), rng.normal()
@@ -238,15 +240,16 @@ def test_every_capacity_is_enough_however_the_plays_are_shared_out() -> None:
     np.testing.assert_array_equal(histories.seen, [20, 19, 1])
 
 
-def test_a_minibatch_holds_rows_of_its_own_arm_only() -> None:
-    histories = paged(Buffer(60).init(DIM), ARMS, page=2)
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_minibatch_holds_rows_of_its_own_arm_only(by_columns: bool) -> None:
+    histories = paged(Buffer(60).init(DIM, by_columns=by_columns), ARMS, page=2)
     for t in range(30):
         row = Observation(jnp.full(DIM, float(t)), jnp.asarray(float(t)))
         histories = grow(histories, jnp.asarray(t % ARMS), row, jnp.asarray(True))
     for arm in range(ARMS):
         batch = histories.of(jnp.asarray(arm)).minibatch(jax.random.key(arm), 200)
         assert set(np.asarray(batch.rewards).astype(int)) == set(range(arm, 30, ARMS))
-        np.testing.assert_array_equal(batch.features[0], batch.rewards)
+        np.testing.assert_array_equal(batch.features[:, 0], batch.rewards)
         np.testing.assert_allclose(batch.weights, 10 / 200)
 
 

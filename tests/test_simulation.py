@@ -1,3 +1,4 @@
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
@@ -8,8 +9,9 @@ import pytest
 
 import vits
 from vits import simulation
+from vits.environments.base import Environment
 from vits.policies import Policy, Uniform, best_arm
-from vits.types import report
+from vits.types import Round, report
 
 WORLD = {"dim": 4, "num_arms": 6}
 MODEL = vits.models.linear(4)
@@ -79,10 +81,23 @@ def test_a_seed_alone_gives_the_curve_it_gives_in_a_batch(name):
 
 
 def test_threads_and_padding_do_not_change_anything():
-    one, two, many = (run(seeds=5, workers=workers) for workers in (1, 2, 16))
-    np.testing.assert_array_equal(one.action, two.action)
-    np.testing.assert_array_equal(one.action, many.action)
-    assert one.regret.shape == two.regret.shape == many.regret.shape == (5, 30)
+    alone = run(seeds=5, workers=1)
+    assert alone.regret.shape == (5, 30)
+    for workers in (2, 4, 16):  # groups of three, two and one; four threads would have nobody in the last
+        together = run(seeds=5, workers=workers)
+        np.testing.assert_array_equal(together.action, alone.action)
+        np.testing.assert_allclose(together.regret, alone.regret, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 4, 16])
+def test_worlds_are_those_of_their_seeds(cores, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    environment = vits.environments.fixed_linear(dim=3, num_arms=4)
+    worlds = vits.simulation.worlds(3, environment, seeds=[4, 0, 9, 2, 1])
+    assert worlds.arms.shape == (5, 4, 3)
+    for i, seed in enumerate([4, 0, 9, 2, 1]):
+        alone = vits.simulation.worlds(3, environment, seeds=[seed])
+        np.testing.assert_allclose(worlds.arms[i], alone.arms[0], rtol=1e-6)
 
 
 def test_all_policies_face_the_same_rounds():
@@ -91,6 +106,31 @@ def test_all_policies_face_the_same_rounds():
     same = first.action == second.action
     assert same.any()
     np.testing.assert_array_equal(first.reward[same], second.reward[same])
+
+
+TRACED = []
+
+
+class Counted(Environment):
+    """Notes when it is traced."""
+
+    dim: int = 4
+    num_arms: int = 6
+
+    def init(self, key):
+        TRACED.append("init")
+        return jax.random.normal(key, (self.num_arms, self.dim))
+
+    def draw(self, key, params, t):
+        return Round(params, params[:, 0], params[:, 0])
+
+
+def test_a_world_is_compiled_once_for_all_policies():
+    world = Counted()
+    for name in ("lin_ts", "greedy", "vits_ng"):
+        vits.simulate(0, world, vits.make(name, MODEL), 3, seeds=3)
+    simulation.worlds(0, world, seeds=3)
+    assert TRACED == ["init"]
 
 
 def test_one_compilation_serves_all_hyperparameters_worlds_and_horizons(compilations):

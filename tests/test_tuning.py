@@ -5,7 +5,7 @@ import pytest
 
 import vits
 from vits import tuning
-from vits.experiments import base, fixed_linear, fixed_logistic, kl, linear
+from vits.experiments import base, fixed_linear, fixed_logistic, kl, linear, movielens, quadratic
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
 
@@ -40,6 +40,7 @@ def test_a_setting_that_fails_on_a_seed_is_out_of_the_race(monkeypatch, tmp_path
 
 
 def test_the_best_sixth_of_the_settings_plays_all_the_seeds_to_the_end(monkeypatch, tmp_path):
+    monkeypatch.setattr(tuning, "FEWEST", 2)
     etas = (0.001, 0.003, 0.01, 0.03, 0.1, 1.0, 10.0)
     monkeypatch.setitem(tuning.GRIDS, "lin_ts", (tuning.Grid({"inverse_temperature": etas}),))
     experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=9)
@@ -62,6 +63,23 @@ def test_the_best_sixth_of_the_settings_plays_all_the_seeds_to_the_end(monkeypat
     assert arrays["best"][0] == finalists[np.argmin(np.mean(regret[finalists], axis=1))]
 
 
+@pytest.mark.parametrize(("num_points", "finalists"), [(2, 2), (6, 3), (12, 3), (18, 3), (54, 9)])
+def test_a_short_grid_keeps_three_for_the_second_heat(num_points, finalists, monkeypatch):
+    etas = tuple(float(i) for i in range(1, num_points + 1))
+    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (tuning.Grid({"inverse_temperature": etas}),))
+    (cell,) = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=8).cells()
+    assert cell.cost == num_points * 2 * 20 + finalists * 8 * 40 + 3 * 40
+
+
+def test_an_experiment_tries_values_of_its_own_too():
+    def lambdas(experiment):
+        (contender,) = (each for each in experiment.contenders if each.label == "vits_ii")
+        return {point["prior_precision"] for grid in tuning.grids(experiment, contender) for point in grid.points()}
+
+    assert lambdas(linear.EXPERIMENT) == {0.1, 1.0, 10.0}
+    assert lambdas(quadratic.EXPERIMENT) == {0.1, 1.0, 10.0, 100.0}
+
+
 def test_what_has_no_grid_is_refused_in_a_sentence():
     with pytest.raises(ValueError, match="'kl' has no grids to tune over"):
         tuning.tuning(kl.PRESETS["quick"])
@@ -70,7 +88,15 @@ def test_what_has_no_grid_is_refused_in_a_sentence():
 
 
 @pytest.mark.parametrize(
-    "experiment", [linear.EXPERIMENT, fixed_linear.EXPERIMENT, fixed_logistic.EXPERIMENT], ids=lambda each: each.name
+    "experiment",
+    [
+        linear.EXPERIMENT,
+        fixed_linear.EXPERIMENT,
+        fixed_logistic.EXPERIMENT,
+        movielens.PRESETS["quick"],
+        quadratic.PRESETS["tuned"],
+    ],
+    ids=lambda each: each.name,
 )
 def test_the_settings_shipped_as_tuned_lie_on_the_grids(experiment):
     contenders = {contender.label: contender for contender in experiment.contenders}
@@ -79,5 +105,4 @@ def test_the_settings_shipped_as_tuned_lie_on_the_grids(experiment):
     for world in worlds:
         assert set(world.hyperparameters) == {who for who in contenders if contenders[who].algorithm in tuning.GRIDS}
         for label, chosen in world.hyperparameters.items():
-            points = [point for grid in tuning.GRIDS[contenders[label].algorithm] for point in grid.points()]
-            assert chosen in points
+            assert chosen in [point for grid in tuning.grids(experiment, contenders[label]) for point in grid.points()]

@@ -55,7 +55,7 @@ def list_() -> None:
 
 
 Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
-Preset = Annotated[str, typer.Option(help="quick, or paper: its own settings; quadratic has tanh too.")]
+Preset = Annotated[str, typer.Option(help="quick, or paper: its own settings; quadratic has tanh and tuned too.")]
 Algorithms = Annotated[str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")]
 Seeds = Annotated[
     int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")

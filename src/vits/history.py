@@ -33,16 +33,19 @@ Rows = Any
 class History(Undoable):
     """The first `capacity` observations.
 
-    Their features are the columns of a matrix, so that a block enters products as Phi' and these run along last axes,
-    for which XLA takes half the time. Rows past the count are zero, a spare one among them: an observation that finds
-    no room goes there, and `overflowed` says that the update has to be rejected.
+    Features lie in the rows of a matrix, or in its columns: then a block enters the products of a generalised linear
+    model as Phi' and these run along last axes, for which XLA takes half the time; other models are faster by rows.
+
+    Rows past the count are zero, a spare one among them: an observation that finds no room goes there, and `overflowed`
+    says that the update has to be rejected.
     """
 
-    features: Float[Array, "dim rows"]
+    features: Float[Array, "_ _"]
     rewards: Float[Array, " rows"]
     seen: Int[Array, ""]
     capacity: int = eqx.field(static=True)
     block: int = eqx.field(static=True)
+    by_columns: bool = eqx.field(static=True)
 
     @property
     def count(self) -> Int[Array, ""]:
@@ -69,7 +72,7 @@ class History(Undoable):
         slot = self._next_slot()
         return replace(
             self,
-            features=self.features.at[:, slot].set(observation.features.astype(self.features.dtype)),
+            features=self._at(slot).set(observation.features.astype(self.features.dtype)),
             rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype)),
             seen=self.seen + 1,
         )
@@ -83,7 +86,7 @@ class History(Undoable):
         slot = jnp.where(accepted, self.capacity, old._next_slot())
         return replace(
             self,
-            features=self.features.at[:, slot].set(0.0),
+            features=self._at(slot).set(0.0),
             rewards=self.rewards.at[slot].set(0.0),
             seen=jnp.where(accepted, self.seen, old.seen),
         )
@@ -111,12 +114,20 @@ class History(Undoable):
         rows = jnp.where(everything, positions, jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1)))
         rows = jnp.minimum(rows, self.capacity)
         weights = jnp.where(everything, (positions < self.count).astype(self.rewards.dtype), self.count / size)
-        return Minibatch(self.features[:, rows], self.rewards[rows], weights, self.count)
+        return Minibatch(self._read(rows), self.rewards[rows], weights, self.count)
 
     def _rows(self, first: Int[Array, ""]) -> tuple[Float[Array, "block dim"], Float[Array, " block"]]:
         """Phi and the rewards of a block."""
-        columns = jax.lax.dynamic_slice_in_dim(self.features, first, self.block, axis=1)
-        return columns.T, jax.lax.dynamic_slice_in_dim(self.rewards, first, self.block)
+        phi = jax.lax.dynamic_slice_in_dim(self.features, first, self.block, axis=int(self.by_columns))
+        return phi.T if self.by_columns else phi, jax.lax.dynamic_slice_in_dim(self.rewards, first, self.block)
+
+    def _read(self, slots: Int[Array, " slots"]) -> Float[Array, "slots dim"]:
+        phi = self._at(slots).get()
+        return phi.T if self.by_columns else phi
+
+    def _at(self, slots: Int[Array, "*slots"]) -> Any:
+        """Where the features of these observations are: to be read with `.get()` and written with `.set(...)`."""
+        return self.features.at[:, slots] if self.by_columns else self.features.at[slots]
 
     def _next_slot(self) -> Int[Array, ""]:
         return jnp.minimum(self.seen, self.capacity)
@@ -136,7 +147,7 @@ class SlidingHistory(History):
         """The history with one observation more, and one less if it was full."""
         slot = self._next_slot()
         appended = super().append(observation)
-        return replace(cast(SlidingHistory, appended), evicted=(self.features[:, slot], self.rewards[slot]))
+        return replace(cast(SlidingHistory, appended), evicted=(self._at(slot).get(), self.rewards[slot]))
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "SlidingHistory":
         """This history, which is `old` with one observation more, if accepted; else `old` bit for bit."""
@@ -145,7 +156,7 @@ class SlidingHistory(History):
         features, reward = jax.tree.map(lambda row: jnp.where(accepted, 0.0, row), self.evicted)
         return replace(
             self,
-            features=self.features.at[:, slot].set(features),
+            features=self._at(slot).set(features),
             rewards=self.rewards.at[slot].set(reward),
             seen=jnp.where(accepted, self.seen, past.seen),
             evicted=jax.tree.map(lambda a, b: jnp.where(accepted, a, b), self.evicted, past.evicted),
@@ -158,7 +169,7 @@ class SlidingHistory(History):
 class Minibatch(eqx.Module):
     """A random sample of a history whose sums are unbiased: each of its m rows weighs count / m, on average."""
 
-    features: Float[Array, "dim rows"]
+    features: Float[Array, "rows dim"]
     rewards: Float[Array, " rows"]
     weights: Float[Array, " rows"]
     count: Int[Array, ""]
@@ -176,7 +187,7 @@ class Minibatch(eqx.Module):
 
     def sum(self, term: Term[Total], start: Total | None = None) -> Total:
         """An unbiased estimate of the sum of a term over all observations, onto `start`."""
-        return onto(start, term(self.features.T, self.rewards, self.weights))
+        return onto(start, term(self.features, self.rewards, self.weights))
 
 
 def onto(start: Total | None, total: Total) -> Total:
@@ -199,15 +210,16 @@ class Buffer(eqx.Module):
     capacity: int | None = None
     window: int | None = None
 
-    def init(self, dim: int, block: int = BLOCK) -> History:
+    def init(self, dim: int, block: int = BLOCK, *, by_columns: bool = False) -> History:
         """An empty history of observations with `dim` features, summed `block` rows at once."""
         capacity = self.window or self.capacity or DEFAULT_CAPACITY
         block = min(block, capacity)
         rows = (capacity // block + 1) * block
-        features, rewards, seen = jnp.zeros((dim, rows)), jnp.zeros(rows), jnp.asarray(0)
+        features = jnp.zeros((dim, rows) if by_columns else (rows, dim))
+        history = History(features, jnp.zeros(rows), jnp.asarray(0), capacity, block, by_columns)
         if self.window is None:
-            return History(features, rewards, seen, capacity, block)
-        return SlidingHistory(features, rewards, seen, capacity, block, (jnp.zeros(dim), jnp.zeros(())))
+            return history
+        return SlidingHistory(**vars(history), evicted=(jnp.zeros(dim), jnp.zeros(())))
 
 
 def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:

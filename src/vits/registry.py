@@ -71,7 +71,7 @@ ALGORITHMS = {entry.name: entry for entry in _ALGORITHMS}
 EXPERIMENTS = {entry.name: entry for entry in _EXPERIMENTS}
 
 PRESETS = ("quick", "paper")
-MORE_PRESETS = {"quadratic": ("tanh",)}
+MORE_PRESETS = {"quadratic": ("tanh", "tuned")}
 DATA_SETS = ("movielens",)
 
 

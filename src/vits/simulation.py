@@ -183,8 +183,8 @@ def simulate_each(
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
     """What the environment fixes for each seed, with a leading axis of seeds: the worlds that `simulate` plays in."""
     indices = _seed_indices(seeds)
-    shares = _shares(len(indices), os.cpu_count() or 1)
-    made = [_init_worlds(environment, _keys(as_key(key), jnp.asarray(indices[share])).init_world) for share in shares]
+    groups = _groups(len(indices), os.cpu_count() or 1)
+    made = [_init_worlds(environment, _keys(as_key(key), jnp.asarray(indices[group])).init_world) for group in groups]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(indices)], *made)
 
 
@@ -199,7 +199,7 @@ def _run(
     progress: Callable[[int], None] | None,
     workers: int | None,
 ) -> Trace:
-    """Play all players, given by their seeds, in as many chunks as there are threads.
+    """Play all players, given by their seeds, in at most `workers` groups, one a thread.
 
     They share a policy, or player i has the one at `own_policy[i]` of the leading axis.
     """
@@ -212,24 +212,24 @@ def _run(
         workers = os.cpu_count() or 1
     checks.count("workers", workers)
     policy = with_capacity(policy, horizon)
-    shares = _shares(len(players), workers)
+    groups = _groups(len(players), workers)
     has_own = own_policy is not None
-    chunks = []
-    for share in shares:
+    games = []
+    for group in groups:
         own = policy
         if own_policy is not None:
-            which = own_policy[share]
+            which = own_policy[group]
             own = jax.tree.map(lambda leaf, i=which: leaf[i] if eqx.is_array(leaf) else leaf, policy)
-        keys = _keys(as_key(key), jnp.asarray(players[share]))
+        keys = _keys(as_key(key), jnp.asarray(players[group]))
         params, state = _init_worlds(environment, keys.init_world), _init_states(own, keys.init_policy, has_own)
-        chunks.append((own, Player(keys.world, keys.policy, params, state)))
+        games.append((own, Player(keys.world, keys.policy, params, state)))
     nothing = jnp.asarray(0)
-    _play(environment, *chunks[0], nothing, nothing, has_own)  # compile once, for all threads
+    _play(environment, *games[0], nothing, nothing, has_own)  # compile once, for all threads
     lock = threading.Lock()
     started = time.perf_counter()
 
-    def play_chunk(chunk: tuple[Policy, Player]) -> Step:
-        own, player = chunk
+    def play_game(game: tuple[Policy, Player]) -> Step:
+        own, player = game
         segments = []
         for first in range(0, horizon, SEGMENT):
             num_rounds = min(SEGMENT, horizon - first)
@@ -237,14 +237,14 @@ def _run(
             segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
             if progress is not None:
                 with lock:
-                    progress(num_rounds * shares.shape[1])
+                    progress(num_rounds * groups.shape[1])
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
-    if len(chunks) == 1 or _waits_for_others(environment, *chunks[0], has_own):
-        played = [play_chunk(chunk) for chunk in chunks]
+    if len(games) == 1 or _waits_for_others(environment, *games[0], has_own):
+        played = [play_game(game) for game in games]
     else:
-        with ThreadPoolExecutor(len(chunks)) as pool:
-            played = list(pool.map(play_chunk, chunks))
+        with ThreadPoolExecutor(len(games)) as pool:
+            played = list(pool.map(play_game, games))
     step = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(players)].T, *played)
     return Trace(step.regret, step.action, step.reward, step.info, time.perf_counter() - started)
 
@@ -341,11 +341,11 @@ def _leading_axis(policies: Policy, name: str) -> int:
     return int(length)
 
 
-def _shares(num_players: int, workers: int) -> Int[np.ndarray, "shares size"]:
+def _groups(num_players: int, workers: int) -> Int[np.ndarray, "groups size"]:
     """Who plays together: of one size, so that one compilation serves all; those that fill up the last come twice."""
     size = -(-num_players // min(workers, num_players))
-    num_shares = -(-num_players // size)
-    return np.resize(np.arange(num_players), (num_shares, size))
+    num_groups = -(-num_players // size)
+    return np.resize(np.arange(num_players), (num_groups, size))
 
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:

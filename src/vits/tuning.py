@@ -67,8 +67,9 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 FIRST_SEED = 10_000
 """Seeds from this one on tune, seeds below it report, in every preset: never the same."""
 
-FIRST_HEAT, FINALISTS = 4, 6
-"""All settings play one seed in so many, for half the rounds; the best one in so many of a grid plays every seed."""
+FIRST_HEAT, FINALISTS, FEWEST = 4, 6, 3
+"""All settings play one seed in so many, for half the rounds; the best one in so many of a grid, and no fewer than so
+many, plays every seed."""
 
 BATCH = 60
 """Players at once: of one size and with one capacity, so that the two heats share a compilation."""
@@ -79,7 +80,8 @@ class Tuning(Experiment):
     """Tries every setting of every contender in every world of an experiment, and reports the best on fresh seeds.
 
     In two heats: all settings of a grid play a quarter of the tuning seeds for half the rounds, the best sixth of them
-    plays all seeds to the end, and the best of those is chosen. With fewer than eight seeds there is no first heat.
+    (three at least) plays all seeds to the end, and the best of those is chosen. With fewer than eight seeds there is
+    no first heat.
     """
 
     experiment: RegretExperiment
@@ -113,7 +115,7 @@ class Tuning(Experiment):
                 dataclasses.asdict(contender),
                 dataclasses.asdict(contender.model or experiment.model),
                 [dataclasses.asdict(grid) for grid in tried],
-                [FIRST_HEAT, FINALISTS],
+                [FIRST_HEAT, FINALISTS, FEWEST],
                 experiment.horizon,
                 experiment.seeds,
                 experiment.seed,
@@ -128,7 +130,7 @@ class Tuning(Experiment):
         return range(FIRST_SEED, FIRST_SEED + self.tuning_seeds // FIRST_HEAT * (self.tuning_seeds >= 2 * FIRST_HEAT))
 
     def _num_finalists(self, num_points: int) -> int:
-        return -(-num_points // FINALISTS) if self._first_heat() else num_points
+        return min(num_points, max(FEWEST, -(-num_points // FINALISTS))) if self._first_heat() else num_points
 
     def _cost(self, num_points: int) -> int:
         """How many rounds the two heats of a grid take."""

@@ -19,7 +19,7 @@ from vits.files import Arrays, write_atomically
 from vits.models.network import ACTIVATIONS
 
 MAGIC = b"vits-agent"
-VERSION = 1
+VERSION = 2
 LONGEST = 96
 """The first line is never longer than this."""
 

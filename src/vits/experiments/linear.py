@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 
-from vits.compare import FAILS, HOLDS, Claim, is_less, is_not_worse, paired
+from vits.compare import Claim, is_less, is_not_worse, paired
 from vits.experiments import tuned
-from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, final, scored
+from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, cheaper, final, scored
 from vits.results import Results, final_regret
 
 _POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
@@ -37,21 +37,11 @@ class Linear(BanditExperiment):
                 "linear-hf",
                 found,
                 *(Statement(world, "vits_ii", "<", "vits_ii_hf") for world in (_ILL, _WELL)),
-                also=lambda: _is_cheaper(found, "vits_ii_hf", "vits_ii"),
+                also=lambda: cheaper(found, (_ILL, _WELL), ["vits_ii_hf"], "vits_ii"),
             ),
             *scored("linear-vits1", found, *(Statement(w, "vits_i", "~", "vits_ii") for w in (_ILL, _WELL))),
             *scored("linear-vts", found, Statement(_ILL, "lin_ts", "<", "vts"), also=lambda: _is_linear(found, "vts")),
         ]
-
-
-def _is_cheaper(found: Results, first: str, second: str) -> dict[str, str]:
-    """Whether the first plays more rounds a second than the other, in both worlds."""
-    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] for row in found.summary["rows"]}
-    pairs = {world: (speed[world, first], speed[world, second]) for world in (_ILL, _WELL)}
-    return {
-        f"{world}: {first} {fast:,.0f} rounds/s, {second} {slow:,.0f}": HOLDS if fast > slow else FAILS
-        for world, (fast, slow) in pairs.items()
-    }
 
 
 def _is_linear(found: Results, name: str) -> dict[str, str]:

@@ -116,7 +116,7 @@ class Mixture(Posterior):
         noise_key, eps_key = jax.random.split(key)
         # sigma2 = beta / Gamma(alpha), by logarithms: for small alpha the gamma draw itself underflows.
         sigma = jnp.exp(0.5 * (jnp.log(scale) - jax.random.loggamma(noise_key, shape)))
-        eps = jax.random.normal(eps_key, mean.shape, mean.dtype)
+        eps = normal(eps_key, mean.shape, mean.dtype)
         draws = mean + sigma[:, None] * jnp.einsum("kij,kj->ki", sqrt_cov, eps)
         return (weight / jnp.sum(weight)) @ draws
 

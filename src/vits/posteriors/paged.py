@@ -58,9 +58,10 @@ class PagedHistory(History):
         stays = pages < used
         rows = jnp.repeat(stays, self.block)
         slots = (order[:, None] * self.block + jnp.arange(self.block)[None, :]).ravel()
+        features = jnp.where(rows[:, None], self._read(slots), 0.0)
         return replace(
             self,
-            features=jnp.where(rows[None, :], self.features[:, slots], 0.0),
+            features=features.T if self.by_columns else features,
             rewards=jnp.where(rows, self.rewards[slots], 0.0),
             seen=self.seen.at[arm].set(0),
             last=jnp.where(self.seen > 0, place[self.last], 0).at[arm].set(0),
@@ -88,7 +89,7 @@ class PagedHistory(History):
         index = jnp.where(is_new, page, self.owner.shape[0])  # past the end: not written
         return replace(
             self,
-            features=self.features.at[:, slot].set(observation.features.astype(self.features.dtype), mode="drop"),
+            features=self._at(slot).set(observation.features.astype(self.features.dtype), mode="drop"),
             rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype), mode="drop"),
             seen=self.seen + 1,
             last=page,
@@ -109,7 +110,7 @@ class PagedHistory(History):
         index = jnp.where(accepted | ~is_new, self.owner.shape[0], page)
         return replace(
             self,
-            features=self.features.at[:, slot].set(0.0, mode="drop"),
+            features=self._at(slot).set(0.0, mode="drop"),
             rewards=self.rewards.at[slot].set(0.0, mode="drop"),
             seen=jnp.where(accepted, self.seen, old.seen),
             last=jnp.where(accepted, self.last, old.last),
@@ -168,7 +169,7 @@ class PagedHistory(History):
         _, pages = jax.lax.fori_loop(0, self._num_pages, look, (self.last, jnp.zeros(size, int)))
         slots = pages * self.block + rows % self.block
         weight = self.count.astype(self.rewards.dtype) / size
-        return Minibatch(self.features[:, slots], self.rewards[slots], jnp.full(size, weight), self.count)
+        return Minibatch(self._read(slots), self.rewards[slots], jnp.full(size, weight), self.count)
 
     def _follow(self, term: Term[Total]) -> Total:
         def add(i: Int[Array, ""], carry: tuple[Array, Total]) -> tuple[Array, Total]:
@@ -216,12 +217,14 @@ def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
     """Empty histories for so many arms, with room for as many rows in all as `history` has."""
     block = min(page, history.capacity)
     pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
+    shape = (pages * block, history.features.shape[0 if history.by_columns else 1])
     none = jnp.zeros(num_arms, int)
     return PagedHistory(
-        features=jnp.zeros((history.features.shape[0], pages * block), history.features.dtype),
+        features=jnp.zeros(shape[::-1] if history.by_columns else shape, history.features.dtype),
         rewards=jnp.zeros(pages * block, history.rewards.dtype),
         capacity=history.capacity,
         block=block,
+        by_columns=history.by_columns,
         seen=none,
         last=none,
         arm=jnp.arange(num_arms),

@@ -1,5 +1,6 @@
 """The potential of a generalised linear model: sums of scalar functions of f = phi' theta, no autodiff."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -59,7 +60,7 @@ class GlmPotential(Potential):
         accumulated = self.model.max_d2loss is not None and self.buffer.window is None
         mean, precision = self.prior
         return GlmData(
-            self.buffer.init(self.model.dim),
+            self.buffer.init(self.model.dim, by_columns=True),
             bound=precision if accumulated else None,
             folded=Folded(precision, precision @ mean) if self.folds else None,
         )
@@ -124,12 +125,10 @@ class GlmPotential(Potential):
         sqrt_cov: Float[Array, "params params"],
     ) -> Expectations:
         """By quadrature, without noise: f_s ~ N(phi_s' mean, |B' phi_s|^2), one dimension each."""
-        # B' for its own sake: transposed within a product, it would make that run along first axes.
-        transposed = jax.lax.optimization_barrier(sqrt_cov.T)
+        deviations = _deviations(sqrt_cov)
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
-            deviation = jnp.linalg.norm(transposed @ phi.T, axis=0)
-            dloss, d2loss = self.model.expected_derivatives(phi @ mean, deviation, r)
+            dloss, d2loss = self.model.expected_derivatives(phi @ mean, deviations(phi), r)
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
@@ -148,13 +147,14 @@ class GlmPotential(Potential):
         """
         if data.bound is not None:
             return linalg.largest_eigenvalue_bound(data.bound)
+        deviations = None if sqrt_cov is None else _deviations(sqrt_cov)
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "d d"]:
             if self.model.max_d2loss is not None:
                 return _gram(phi, weight * self.model.max_d2loss)
             f, reach = phi @ theta, jnp.ones_like(r)
-            if sqrt_cov is not None:
-                reach = reach + REACH * jnp.linalg.norm(phi @ sqrt_cov, axis=1)
+            if deviations is not None:
+                reach = reach + REACH * deviations(phi)
             nearby = [self.model.d2loss(f + offset, r) for offset in (-reach, jnp.zeros_like(f), reach)]
             return _gram(phi, weight * jnp.max(jnp.stack(nearby), axis=0))
 
@@ -183,6 +183,13 @@ class GlmPotential(Potential):
             precision=folded.precision + jnp.outer(d2loss * tempered, phi),
             linear=folded.linear + (d2loss * f - dloss) * tempered,
         )
+
+
+def _deviations(sqrt_cov: Float[Array, "d d"]) -> Callable[[Float[Array, "n d"]], Float[Array, " n"]]:
+    """|B' phi| of every row: the standard deviations of f."""
+    # B' for its own sake: transposed within a product, it would make that run along first axes.
+    transposed = jax.lax.optimization_barrier(sqrt_cov.T)  # type: ignore[no-untyped-call]
+    return lambda phi: jnp.linalg.norm(transposed @ phi.T, axis=0)
 
 
 def _gram(phi: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:

@@ -1,0 +1,49 @@
+"""What the paper says of the quadratic bandit, scored on made-up regret."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vits import results
+from vits.experiments import quadratic
+
+NAMES = ("vits_ii", "vits_ii_hf", "lmc_ts(10)", "lmc_ts(50)", "lin_ts")
+ORDERED = dict(zip(NAMES, (10, 20, 30, 40, 50), strict=True))
+
+
+def found_with(regret: dict[str, dict[str, float]]) -> results.Results:
+    """Results with these mean regrets, by world and algorithm; seeds differ a little, and in the same way for all."""
+    cells = {
+        (world, name): {"regret": mean + np.array([[-1.0], [0.0], [1.0]]), "failed": np.zeros(3, bool)}
+        for world, means in regret.items()
+        for name, mean in means.items()
+    }
+    return results.Results(Path(), {}, cells)
+
+
+def verdicts(regret: dict[str, dict[str, float]]) -> dict[str, str]:
+    return {claim.id: claim.verdict for claim in quadratic.EXPERIMENT.claims(found_with(regret))}
+
+
+@pytest.mark.parametrize(
+    ("gap_at_01", "gap_at_1", "verdict"), [(20, 5, "holds"), (5, 20, "fails"), (-5, 20, "fails"), (20, -5, "fails")]
+)
+def test_the_gap_to_langevin_is_smaller_where_contexts_are_diverse(
+    gap_at_01: float, gap_at_1: float, verdict: str
+) -> None:
+    worlds = {"zeta=0.1": gap_at_01, "zeta=1": gap_at_1}
+    regret = {world: {**ORDERED, "lmc_ts(10)": ORDERED["vits_ii"] + gap} for world, gap in worlds.items()}
+    assert verdicts(regret)["quadratic-gap"] == verdict
+
+
+def test_the_best_settings_count_where_they_were_run() -> None:
+    swapped = {**ORDERED, "vits_ii": 60}
+    common = {"zeta=0.1": swapped, "zeta=1": swapped}
+    assert verdicts(common)["quadratic-order"] == "fails"
+    assert verdicts({**common, "zeta=0.1, tuned": ORDERED, "zeta=1, tuned": ORDERED})["quadratic-order"] == "holds"
+    assert verdicts({**common, "zeta=1, tuned": ORDERED})["quadratic-order"] == "fails"
+
+
+def test_nothing_is_claimed_of_one_world_alone() -> None:
+    assert verdicts({"zeta=1": ORDERED}) == {}
