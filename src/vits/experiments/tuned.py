@@ -72,7 +72,7 @@ FIXED_LOGISTIC: dict[str, dict[str, Any]] = {
 MOVIELENS: dict[str, dict[str, Any]] = {
     "vits_ii": _setting(10.0),
     "vits_ii_single": _setting(10.0),
-    "vits_ii_hf": _setting(10.0),
+    "vits_ii_hf": _setting(3.0),
     "vits_ng": _setting(10.0),
     "laplace_ts": _setting(10.0),
     "lmc_ts": _setting(10.0),
