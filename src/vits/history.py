@@ -122,6 +122,7 @@ class History(Undoable):
         return phi.T if self.by_columns else phi, jax.lax.dynamic_slice_in_dim(self.rewards, first, self.block)
 
     def _read(self, slots: Int[Array, " slots"]) -> Float[Array, "slots dim"]:
+        """Phi of these observations, whichever way features lie."""
         phi = self._at(slots).get()
         return phi.T if self.by_columns else phi
 

@@ -183,7 +183,7 @@ def simulate_each(
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
     """What the environment fixes for each seed, with a leading axis of seeds: the worlds that `simulate` plays in."""
     indices = _seed_indices(seeds)
-    groups = _groups(len(indices), os.cpu_count() or 1)
+    groups = _groups(len(indices), os.cpu_count() or 1)  # those of `simulate`, which has them compiled
     made = [_init_worlds(environment, _keys(as_key(key), jnp.asarray(indices[group])).init_world) for group in groups]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(indices)], *made)
 

@@ -68,8 +68,8 @@ FIRST_SEED = 10_000
 """Seeds from this one on tune, seeds below it report, in every preset: never the same."""
 
 FIRST_HEAT, FINALISTS, FEWEST = 4, 6, 3
-"""All settings play one seed in so many, for half the rounds; the best one in so many of a grid, and no fewer than so
-many, plays every seed."""
+"""One seed in four is for all settings, which play half the rounds; one setting in six, and three at least, goes on to
+play every seed."""
 
 BATCH = 60
 """Players at once: of one size and with one capacity, so that the two heats share a compilation."""

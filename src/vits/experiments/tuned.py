@@ -7,8 +7,9 @@ rounds (`--horizon 500`).
 
 On MovieLens, where the movies decide the prior, by `vits tune movielens --horizon 5000 --tuning-seeds 7`: all settings
 play all seven seeds to the end. Those less than two thirds of a standard error behind the best played the seeds after
-them too, ten or, where that left them alike (LMC-TS), fifty, and the mean of all counted. VITS-II with single draws has
-there what was found with pairs.
+them too, ten or, where that left them alike (LMC-TS), fifty, and the mean of all counted: docs/reproduction.md says how
+that came about. VITS-II with single draws has there what was found with pairs.
+
 For the square networks of the quadratic bandit by `vits tune quadratic --horizon 300 --tuning-seeds 8`, with lambda =
 100 on the grid too. No preset reports those seeds.
 """
