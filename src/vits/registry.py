@@ -43,6 +43,7 @@ _EXPERIMENTS = (
     Entry("kl", "steps to a Gaussian target, by condition number", "appendix on LMC and VI", "experiments/kl.py"),
     Entry("compute", "time to a Gaussian target", "appendix on computation", "experiments/compute.py"),
     Entry("theory", "regret of VITS-I against rounds and dimension", "theorem 1", "experiments/theory.py"),
+    Entry("comparison", "regret, cost and conditioning, side by side", "comparison table", "experiments/comparison.py"),
     Entry("fixed-linear", "ten fixed arms, linear rewards", "appendix", "experiments/fixed_linear.py"),
     Entry("fixed-logistic", "ten fixed arms, logistic rewards", "appendix", "experiments/fixed_logistic.py"),
 )

@@ -1,5 +1,6 @@
 """Tables, made from what is stored: text in rows and columns, for whoever prints them."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -112,7 +113,45 @@ def times(summary: dict[str, Any]) -> Table:
     )
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {"kl": steps, "compute": times, "movielens": both_scales}
+def comparison(summary: dict[str, Any]) -> Table:
+    """One line per algorithm: regret in each world, what a round costs, and how both grow."""
+    by_setting = {(row["environment"], row["algorithm"]): row for row in summary["rows"]}
+    worlds = [world["label"] for world in summary["settings"]["worlds"]]
+    dims = summary["settings"]["dims"]
+    lines = []
+    for name in dict.fromkeys(row["algorithm"] for row in summary["rows"]):
+        played, costs = ([by_setting[where, name] for where in places] for places in (worlds, map("d={}".format, dims)))
+        lines.append(
+            (
+                "linear" if costs[0]["linear_only"] else "any",
+                name,
+                *(_mean(row["regret_mean"], row["regret_stderr"]) for row in played),
+                _exponent(played[-1]["growth_with_rounds"]),
+                f"{1e6 * costs[0]['seconds_per_round']:,.0f}",
+                _exponent(growth_with_dim(costs)),
+            )
+        )
+    return Table(
+        _title(summary, f"regret, and its exponent in T at {worlds[-1]}; time of a round, and its exponent in d"),
+        ("models", "algorithm", *worlds, "in T", f"µs, d={dims[0]}", "in d"),
+        sorted(lines, key=lambda line: line[0]),
+    )
+
+
+def growth_with_dim(costs: list[Row]) -> float | None:
+    """The exponent of d in the time of a round, between the two largest dimensions."""
+    if len(costs) < 2:
+        return None
+    small, large = sorted(costs, key=lambda row: row["dim"])[-2:]
+    return math.log(large["seconds_per_round"] / small["seconds_per_round"]) / math.log(large["dim"] / small["dim"])
+
+
+TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
+    "kl": steps,
+    "compute": times,
+    "movielens": both_scales,
+    "comparison": comparison,
+}
 """The tables of experiments that show something else than regret, or more."""
 
 
@@ -124,6 +163,10 @@ def _mean(mean: float | None, error: float | None) -> str:
     if mean is None:
         return "none finished"
     return f"{mean:.1f}" if error is None else f"{mean:.1f} ± {error:.1f}"
+
+
+def _exponent(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def _steps(row: Row) -> str:

@@ -179,10 +179,11 @@ class BanditExperiment(RegretExperiment):
     def stage(self, world: World) -> Stage:
         """The named environment, and the named algorithms."""
         environment = getattr(environments, world.environment)(**world.arguments)
-        return Stage(environment, _policy)
+        return Stage(environment, named_policy)
 
 
-def _policy(contender: Contender, model: models.RewardModel, own: None) -> Policy:
+def named_policy(contender: Contender, model: models.RewardModel, own: None = None) -> Policy:
+    """The algorithm that a contender names, with its hyperparameters."""
     return algorithms.make(contender.algorithm, model, **contender.hyperparameters)
 
 

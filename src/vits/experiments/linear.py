@@ -9,7 +9,7 @@ from vits.experiments import tuned
 from vits.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, cheaper, final, scored
 from vits.results import Results, final_regret
 
-_POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
+POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 _ILL, _WELL = "zeta=0.1, tuned", "zeta=1, tuned"
 
 
@@ -67,8 +67,8 @@ EXPERIMENT = Linear(
         *(World(f"zeta={zeta:g}, tuned", "linear", {"zeta": zeta}, tuned.LINEAR[zeta]) for zeta in (0.1, 1.0)),
     ),
     contenders=(
-        *(Contender(name, name, _POSTERIOR) for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts")),
-        *(Contender(f"lmc_ts({k})", "lmc_ts", {**_POSTERIOR, "num_steps": k}) for k in (10, 50)),
+        *(Contender(name, name, POSTERIOR) for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts")),
+        *(Contender(f"lmc_ts({k})", "lmc_ts", {**POSTERIOR, "num_steps": k}) for k in (10, 50)),
         Contender("vts", "vts", {"num_arms": 50}),
         Contender("lin_ucb", "lin_ucb", {"prior_precision": 1.0, "width": 1.0}),
         Contender("uniform", "uniform"),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vits.plots import arms, gaussian_target, theory
+from vits.plots import arms, cost, gaussian_target, theory
 from vits.plots.curves import regret
 from vits.results import Results
 
@@ -13,6 +13,7 @@ FIGURES: dict[str, tuple[Callable[[Results], Path], ...]] = {
     "kl": (gaussian_target.steps,),
     "compute": (gaussian_target.clock,),
     "theory": (theory.growth,),
+    "comparison": (regret, cost.rounds),
     **dict.fromkeys(("fixed-linear", "fixed-logistic"), (regret, arms.histogram)),
 }
 """The figures of each experiment; one that is not named here has its regret drawn."""

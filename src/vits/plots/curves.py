@@ -24,15 +24,12 @@ def regret(results: Results, path: str | Path | None = None) -> Path:
     Returns:
         The path of the picture.
     """
-    environments, algorithms = results.environments, results.algorithms
+    cells = {cell: arrays for cell, arrays in results.cells.items() if "regret" in arrays}
+    environments, algorithms = list(dict.fromkeys(environment for environment, _ in cells)), results.algorithms
     colours = style.colours(algorithms)
     figure, panels = style.panels(len(environments))
     for environment, axes in zip(environments, panels, strict=True):
-        curves = {
-            name: cumulative(results.cells[environment, name])
-            for name in algorithms
-            if (environment, name) in results.cells
-        }
+        curves = {name: cumulative(cells[environment, name]) for name in algorithms if (environment, name) in cells}
         _panel(axes, curves, colours)
         axes.set_title(environment, loc="left", fontsize=11)
         axes.set_ylabel("cumulative regret")

@@ -1,14 +1,15 @@
 """What all figures share: colours, dashes, the frame of a panel, the legend below."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, ScalarFormatter
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#8C564B")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#8C564B", "#5D3A9B")
 """Okabe and Ito's palette and a few more: told apart by colour-blind readers and in print."""
 
 DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)))
@@ -36,6 +37,14 @@ def frame(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e5e5e5", linewidth=0.7)
     axes.set_axisbelow(True)
+
+
+def log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
+    """On logarithmic axes: these ticks along, and 1, 2, 5, 10, ... as plain numbers up."""
+    axes.set_xticks(ticks, [str(tick) for tick in ticks])
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(ScalarFormatter())
+    axes.minorticks_off()
 
 
 def finish(figure: Figure, axes: Iterable[Axes], title: str, path: Path) -> Path:

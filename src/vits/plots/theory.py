@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, ScalarFormatter
 
 from vits.plots import style
 from vits.results import Results
@@ -64,10 +63,6 @@ def _panel(
     bound = 1.6 * top * (ends / ends[0]) ** slope
     axes.plot(ends, bound, color=style.NOTE, linestyle="dotted", label=f"the bound's growth, {variable}^{slope:g}")
     axes.set(xscale="log", yscale="log")
-    ticks = sorted({row[along] for row in rows})
-    axes.set_xticks(ticks, [str(tick) for tick in ticks])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(ScalarFormatter())
-    axes.minorticks_off()
+    style.log_ticks(axes, sorted({row[along] for row in rows}))
     axes.margins(x=0.12)
     style.frame(axes)

@@ -23,6 +23,7 @@ CAPTIONS = {
     " standard error.",
     "steps": "Steps until the target is met, against its condition number, one panel for each step size.",
     "kl": "Distance from the target against the clock, one panel for each dimension.",
+    "cost": "Time of a round, choosing and learning, against the dimension.",
     "growth": "Final regret against the number of rounds and against the dimension, beside the growth of the bound.",
 }
 """By the name of the picture's file."""

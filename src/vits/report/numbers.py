@@ -38,6 +38,9 @@ MEANINGS = {
     "not_reached": "seeds that did not meet the target within the cap on steps",
     "seconds": "computing, for all seeds together, without compilation",
     "seconds_per_step": "the best of all blocks that were timed",
+    "seconds_per_round": "choosing and learning, the best of all blocks that were timed",
+    "growth_with_rounds": "the exponent of T in the mean regret, from half the rounds to all of them",
+    "linear_only": "whether the algorithm refuses models that are not linear",
     "settings_tried": "points of the grids; the best on the tuning seeds is reported on other seeds",
     "settings_with_failed_seeds": "points of the grids with a failed seed, which are out of the race",
 }
