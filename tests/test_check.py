@@ -47,7 +47,7 @@ def test_files_in_both_formats_say_the_same(tmp_path):
         ("data.csv", "1,2\n1\n", "line 2 of '.*' must have 2 columns, but has 1"),
         ("data.csv", "", "must have rows of features"),
         ("data.csv", "1,2\n1,nan\n", "rewards must be finite"),
-        ("data.npz", "no such thing", "is no npz file"),
+        ("data.npz", "no such thing", "data.npz is damaged"),
     ],
 )
 def test_bad_files_are_refused_in_one_sentence(tmp_path, name, content, message):

@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -20,6 +22,20 @@ def test_list_names_everything_and_imports_no_jax():
     assert done.returncode == 0, done.stderr
     for name in (*registry.ALGORITHMS, *registry.EXPERIMENTS):
         assert name in done.stdout
+
+
+def test_a_run_that_is_interrupted_says_how_to_go_on(tmp_path):
+    folder = tmp_path / "out"
+    arguments = ["run", "linear", "--algorithms", "uniform,lin_ts", "--horizon", "1000000", "--out", str(folder)]
+    command = [sys.executable, "-c", "from vits.cli import main; main()", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not folder.exists():
+            time.sleep(0.1)
+        time.sleep(5.0)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors.endswith("interrupted: the same command goes on where it stopped\n")
 
 
 def test_run_show_and_plot(tmp_path):

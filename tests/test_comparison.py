@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import vits
-from vits import environments, models, plots, report, results, tables
+from vits import environments, models, plots, report, results, tables, tuning
 from vits.experiments import base, comparison, linear
 from vits.types import Observation
 
-SMALL = dataclasses.replace(comparison.EXPERIMENT, horizon=20, seeds=3, dims=(2, 4), blocks=2).only(
+SMALL = dataclasses.replace(comparison.EXPERIMENT, horizon=20, seeds=3, dims=(8, 16), blocks=2).only(
     ["vits_ii", "lin_ts"]
 )
 
@@ -80,8 +80,42 @@ def test_what_is_timed_is_choosing_and_learning():
         action = policy.act(act_key, state, offered.arms[t])
         observation = Observation(offered.arms[t, action], offered.rewards[t, action], action, offered.arms[t])
         state, _ = policy.update(update_key, state, observation)
-    found = comparison._rounds(policy, key, start, offered, jnp.asarray(0), jnp.asarray(6))
+    found, rejected = comparison._rounds(policy, key, start, offered, jnp.asarray(0), jnp.asarray(6))
+    assert rejected == 0
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, state)
+
+
+def test_the_time_of_a_round_is_without_that_of_the_call(monkeypatch):
+    """On a made-up clock: a call takes 5 ms, the first of each kind 1 s more, and a round 2 ms."""
+    now, seen = 0.0, set()
+
+    def rounds(policy, key, state, offered, first, end):
+        nonlocal now
+        length = int(end - first)
+        now += 5e-3 + 2e-3 * length + (0.0 if length in seen else 1.0)
+        seen.add(length)
+        return state, jnp.asarray(length)
+
+    monkeypatch.setattr(comparison, "_rounds", rounds)
+    monkeypatch.setattr(comparison.time, "perf_counter", lambda: now)
+    cost = comparison.round_cost(vits.make("lin_ts", models.linear(2)), 2, seed=0, blocks=3)
+    assert np.min(cost.seconds) == pytest.approx(2e-3)
+    assert cost.seconds.shape == (3,)
+    assert cost.rejected == comparison.BLOCK
+
+
+def test_a_policy_that_fails_while_it_is_timed_is_counted(monkeypatch, tmp_path):
+    failing = comparison.Cost(np.ones(2), rejected=7)
+    monkeypatch.setattr(comparison, "round_cost", lambda *args, **kwargs: failing)
+    found = base.run(SMALL.only(["lin_ts"]), tmp_path / "run", preset="quick")
+    assert [row["failed_seeds"] for row in found.summary["rows"]] == [0, 0, 1, 1]
+    table = tables.table(found.summary)
+    assert table.rows[0][table.columns.index("failed")] == "2"
+
+
+def test_it_is_tuned_as_figure_1():
+    with pytest.raises(ValueError, match="'comparison' has no grids to tune over; linear, "):
+        tuning.tuning(SMALL)
 
 
 def test_a_run_loads_draws_prints_and_reports(small):

@@ -27,9 +27,15 @@ def text(lines=LINES, end="\n"):
 
 def archive(content, member="ml-1m/ratings.dat"):
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr(member, content)
     return buffer.getvalue()
+
+
+def scrambled(content):
+    """The same with the first bytes of its compressed part turned around."""
+    begin = content.index(b"ratings.dat") + len(b"ratings.dat")
+    return content[:begin] + bytes(255 - byte for byte in content[begin : begin + 8]) + content[begin + 8 :]
 
 
 @pytest.fixture(autouse=True)
@@ -84,6 +90,7 @@ def replaced(line, number):
         (replaced("2::31::1::978301968", 3), "line 3: the movie must be between 1 and 30, but is 31"),
         (replaced("2::10::1", 3), "line 3: must read user::movie::rating::timestamp, but is '2::10::1'"),
         (replaced("2::10::4.5::978301968", 3), "line 3: must read .*, but is '2::10::4.5::978301968'"),
+        (text().replace("\n", "\r\n"), r"line 1: must read .*, but is '1::10::5::978300760\\r'"),
         (replaced("", 3), "line 3: must read user::movie::rating::timestamp, but is ''"),
         (text(end=""), "line 4: the file breaks off after '3::20::4::978300275'"),
         (text(LINES[:3]), "must have 4 lines, but has 3"),
@@ -97,7 +104,7 @@ def test_the_first_fault_is_named_with_file_line_and_value(folder, content, mess
         movielens.load(folder, edition=EDITION)
     with pytest.raises(ValueError, match=f"ratings.dat[, ]+{message}$"):
         movielens.load_factors(folder, edition=EDITION)
-    assert path.read_text() == content
+    assert path.read_bytes() == content.encode()
 
 
 def test_a_file_that_was_changed_is_told_by_its_checksum(folder):
@@ -115,6 +122,7 @@ def test_a_file_that_was_changed_is_told_by_its_checksum(folder):
         (b"no zip", r"ml-1m\.zip is damaged, or is no zip file"),
         (archive(text(), "ml-20m/ratings.csv"), r"it has no ml-1m/ratings\.dat"),
         (archive(text())[:-30], r"ml-1m\.zip is damaged, or is no zip file"),
+        (scrambled(archive(text(25 * LINES))), r"ml-1m\.zip is damaged, or is no zip file"),
     ],
 )
 def test_an_archive_that_is_none_is_refused(tmp_path, content, message):

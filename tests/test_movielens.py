@@ -164,7 +164,7 @@ def test_the_place_of_the_data_does_not_matter_but_their_content_does(small, tmp
     assert {cell.settings[-1] for cell in again.cells()} == {ratings.checksum(moved)}
     path = moved / "ratings.dat"
     path.write_text(path.read_text().replace("::5::", "::4::", 1))
-    with pytest.raises(ValueError, match="with another data; choose another folder"):
+    with pytest.raises(ValueError, match="whose settings differ in data; choose another folder"):
         base.run(again, tmp_path / "run", preset="quick")
 
 

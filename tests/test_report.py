@@ -9,9 +9,9 @@ import sys
 import numpy as np
 import pytest
 
-from vits import cli, compare, registry, report, results, scorecard
+from vits import again, cli, compare, registry, report, results, scorecard
 from vits.experiments import base, compute, kl, linear
-from vits.report import again, markup, numbers
+from vits.report import markup, numbers
 
 WORLDS = linear.EXPERIMENT.worlds[:2]
 SMALL = dataclasses.replace(linear.PRESETS["quick"], worlds=WORLDS, horizon=20, seeds=3).only(
@@ -260,9 +260,10 @@ def test_damaged_curves_are_named(run, tmp_path):
         results.load(folder)
 
 
-def scored(run, folder, preset, *claims):
+def scored(run, folder, preset, *claims, **changes):
     found = [compare.Claim(name, f"about {name}", verdict, "x; y")._asdict() for name, verdict in claims]
-    return copy(run, folder, preset=preset, claims=found)
+    settings = linear.PRESETS[preset if preset in linear.PRESETS else "quick"].settings()
+    return copy(run, folder, preset=preset, claims=found, **{"settings": settings, **changes})
 
 
 def test_every_claim_of_the_paper_is_listed_in_its_order(run, tmp_path):
@@ -285,6 +286,21 @@ def test_the_papers_preset_counts_before_quick_and_later_before_earlier(run, tmp
     assert (scores["kl-alike"].verdict, scores["kl-alike"].folder) == ("inconclusive", str(later))
 
 
+def test_a_run_that_changed_its_preset_counts_after_one_that_did_not_and_says_so(run, tmp_path):
+    quick = scored(run, tmp_path / "quick", "quick", ("theorem", "holds"))
+    tuned = scored(run, tmp_path / "tuned", "tuned", ("theorem", "inconclusive"))
+    less = dataclasses.replace(linear.EXPERIMENT, seeds=3).settings()
+    changed = scored(run, tmp_path / "changed", "paper", ("theorem", "fails"), ("kl-alike", "fails"), settings=less)
+    scores = {score.id: score for score in scorecard.scorecard([quick, tuned, changed])}
+    assert (scores["theorem"].verdict, scores["theorem"].run) == ("holds", "quick")
+    assert scores["theorem"].others == (f"{changed} (paper, changed): fails", f"{tuned} (tuned): inconclusive")
+    assert scores["kl-alike"].run == "paper, changed"
+    assert scores["kl-alike"].changes == ("seeds 3 in place of 50",)
+    printed = vits("claims", changed).stdout
+    assert "paper, changed" in printed
+    assert "(changed: seeds 3" in printed
+
+
 def test_the_scorecard_is_printed_whole_in_80_columns(run, tmp_path):
     folder = scored(run, tmp_path / "a", "paper", ("theorem", "fails"))
     done = vits("claims", folder)
@@ -303,6 +319,7 @@ def test_the_scorecard_is_printed_whole_in_80_columns(run, tmp_path):
         "experiment": "linear",
         "preset": "paper",
         "folder": str(folder),
+        "changes": [],
         "others": [],
     }
 

@@ -107,14 +107,50 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
 def test_a_folder_with_something_else_is_refused_and_left_alone(folder):
     base.run(SMALL, folder, preset="quick")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
-    with pytest.raises(ValueError, match="another horizon; choose another folder"):
+    with pytest.raises(ValueError, match="whose settings differ in horizon; choose another folder"):
         base.run(dataclasses.replace(SMALL, horizon=21), folder, preset="quick")
+    with pytest.raises(ValueError, match="holds a run of 'linear', not of 'mine'; choose another folder"):
+        base.run(dataclasses.replace(SMALL, name="mine"), folder, preset="quick")
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     other = folder.parent / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")
     with pytest.raises(ValueError, match="not an empty folder"):
         base.run(SMALL, other, preset="quick")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(ValueError, match="file/run cannot be made: Not a directory; choose another folder"):
+        base.run(SMALL, tmp_path / "file" / "run", preset="quick")
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", "cut"])
+def test_a_damaged_cell_is_named_and_left_alone(folder, content):
+    base.run(SMALL, folder, preset="quick")
+    path = folder / "zeta=1--uniform--2-2.npz"
+    path.write_bytes(path.read_bytes()[:-40] if content == "cut" else content)
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(ValueError, match=r"zeta=1--uniform--2-2\.npz is damaged: "):
+        base.run(SMALL, folder, preset="quick")
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("content", ["{", "[1]"])
+def test_damaged_settings_are_named(folder, content):
+    base.run(SMALL, folder, preset="quick")
+    (folder / "settings.json").write_text(content)
+    with pytest.raises(ValueError, match=r"settings\.json is damaged: "):
+        base.run(SMALL, folder, preset="quick")
+
+
+def test_a_run_that_was_continued_names_every_commit(folder, monkeypatch):
+    whole = results.versions()
+    monkeypatch.setattr(results, "versions", lambda: {**whole, "commit": "first"})
+    base.run(SMALL, folder, preset="quick")
+    (folder / "zeta=1--uniform--2-2.npz").unlink()
+    monkeypatch.setattr(results, "versions", lambda: {**whole, "commit": "second"})
+    assert base.run(SMALL, folder, preset="quick").summary["versions"]["commit"] == "first, second"
 
 
 def test_a_missing_curve_is_named(folder):

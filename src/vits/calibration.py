@@ -95,10 +95,7 @@ def load(path: Path) -> Rows:
     if not path.is_file():
         raise ValueError(f"there is no file '{path}'")
     if path.suffix == ".npz":
-        try:
-            arrays = files.load_arrays(path)
-        except (ValueError, OSError, EOFError) as error:
-            raise ValueError(f"'{path}' is no npz file: {error}") from None
+        arrays = files.load_arrays(path)
         missing = [name for name in ("features", "rewards") if name not in arrays]
         if missing:
             raise ValueError(f"'{path}' must hold features and rewards, but holds {', '.join(arrays) or 'nothing'}")

@@ -129,17 +129,21 @@ def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -
     columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     total = sum(cell.cost for cell in settings.cells())
     # Algorithms differ in speed by far, so the time left comes from the last hour, not from the last half minute.
-    with Progress(*columns, console=err, speed_estimate_period=3600.0) as bar:
-        task = bar.add_task("starting", total=total)
-        results = base.run(
-            settings,
-            folder,
-            preset=preset,
-            progress=lambda rounds: bar.advance(task, rounds),
-            resume=lambda rounds: bar.reset(task, completed=rounds),
-            announce=lambda cell: bar.update(task, description=cell),
-        )
-        bar.update(task, description="done")
+    try:
+        with Progress(*columns, console=err, speed_estimate_period=3600.0) as bar:
+            task = bar.add_task("starting", total=total)
+            results = base.run(
+                settings,
+                folder,
+                preset=preset,
+                progress=lambda rounds: bar.advance(task, rounds),
+                resume=lambda rounds: bar.reset(task, completed=rounds),
+                announce=lambda cell: bar.update(task, description=cell),
+            )
+            bar.update(task, description="done")
+    except KeyboardInterrupt:
+        err.print("interrupted: the same command goes on where it stopped")
+        raise typer.Exit(130) from None
     _print_table(results.summary)
     pictures = plots.draw(results)
     _print_pictures(pictures)
@@ -232,8 +236,9 @@ def _claims_table(scores: list[Any]) -> None:
     table.add_column("verdict", no_wrap=True)
     table.add_column("evidence", ratio=6)
     for score in scores:
-        run = f"{score.experiment}\n{score.preset}".strip()
-        evidence = [*score.findings, *(f"(not counted: {other})" for other in score.others)]
+        run = f"{score.experiment}\n{score.run}".strip()
+        evidence = [*score.findings, *(f"(changed: {change})" for change in score.changes)]
+        evidence += [f"(not counted: {other})" for other in score.others]
         verdict = Text(score.verdict, _COLOURS.get(score.verdict, "dim")) + Text(f"\n{run}", "dim")
         table.add_row(
             Text(f"{score.id}\n", "bold") + Text(score.claim, "not bold"),
@@ -335,6 +340,3 @@ def main() -> None:
         if str(error):  # empty when the help was shown instead
             err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        err.print("interrupted: the same command goes on where it stopped")
-        sys.exit(130)

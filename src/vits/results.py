@@ -2,8 +2,6 @@
 
 import platform
 import subprocess
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -121,22 +119,22 @@ def load(folder: str | Path) -> Results:
         for name in row["files"]:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is incomplete: {name} is missing")
-        cells[row["environment"], row["algorithm"]] = join(_curves(folder / name) for name in row["files"])
+        cells[row["environment"], row["algorithm"]] = join(load_arrays(folder / name) for name in row["files"])
     return Results(folder, found, cells)
 
 
-def _curves(path: Path) -> Arrays:
-    try:
-        return load_arrays(path)
-    except (ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-
-
 def _commit() -> str:
-    here = Path(__file__).parent
-    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+    """The commit of this checkout, marked if files differ from it; unknown if this file is in no repository."""
+    here = Path(__file__)
+    if not _git("ls-files", here.name):  # a copy that was installed somewhere inside another repository
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    changed = _git("status", "--porcelain", "--untracked-files=no", str(here.parent))
+    return _git("rev-parse", "HEAD") + (" and changes" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""

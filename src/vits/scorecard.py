@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from vits import registry, summary
+from vits import again, registry, summary
 
 NOT_RUN = "not run"
 
@@ -20,8 +20,15 @@ class Score(NamedTuple):
     experiment: str
     preset: str = ""
     folder: str = ""
+    changes: tuple[str, ...] = ()
+    """What that run changed of its preset."""
     others: tuple[str, ...] = ()
     """Runs that score it too and do not count, with their verdicts."""
+
+    @property
+    def run(self) -> str:
+        """The preset it came from, and whether something of that was changed."""
+        return f"{self.preset}, changed" if self.changes else self.preset
 
     @property
     def findings(self) -> list[str]:
@@ -32,8 +39,8 @@ class Score(NamedTuple):
 def scorecard(folders: Iterable[str | Path]) -> list[Score]:
     """Score every claim, in the paper's order; claims that are not the paper's come last.
 
-    Where several runs score a claim, one with the paper's preset counts before a quick one, and of two with the same
-    preset the one that is named later.
+    Where several runs score a claim, one of a preset as it stands counts before one that changed something, the paper's
+    preset before quick and quick before others, and of two that are alike in this the one that is named later.
 
     Args:
         folders: finished runs.
@@ -45,7 +52,8 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
     for folder in dict.fromkeys(map(Path, folders)):
         run = summary.load(folder)
         for claim in run["claims"]:
-            score = Score(**claim, experiment=run["experiment"], preset=run["preset"], folder=str(folder))
+            where = {"experiment": run["experiment"], "preset": run["preset"], "folder": str(folder)}
+            score = Score(**claim, **where, changes=tuple(again.changes(run)))
             found.setdefault(claim["id"], []).append(score)
     return [_counting(name, scores) for name, scores in found.items()]
 
@@ -53,8 +61,12 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
 def _counting(name: str, scores: list[Score]) -> Score:
     if not scores:
         return Score(name, registry.CLAIMS[name], NOT_RUN, "", experiment_of(name))
-    *others, chosen = sorted(scores, key=lambda score: score.preset == "paper")  # stable: the later one stays last
-    return chosen._replace(others=tuple(f"{other.folder} ({other.preset}): {other.verdict}" for other in others))
+    *others, chosen = sorted(scores, key=_weight)  # stable: the later one stays last
+    return chosen._replace(others=tuple(f"{other.folder} ({other.run}): {other.verdict}" for other in others))
+
+
+def _weight(score: Score) -> tuple[bool, int]:
+    return not score.changes, {"paper": 2, "quick": 1}.get(score.preset, 0)
 
 
 def experiment_of(claim: str) -> str:
@@ -72,7 +84,7 @@ def markdown(scores: Iterable[Score]) -> str:
     """The scorecard as a table in Markdown."""
     lines = ["| claim | verdict | evidence | run |", "|---|---|---|---|"]
     for score in scores:
-        run = f"`{score.experiment}`" + (f", {score.preset}" if score.preset else "")
+        run = f"`{score.experiment}`" + (f", {score.run}" if score.run else "")
         cells = (f"**{score.id}** {score.claim}", score.verdict, "<br>".join(score.findings), run)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

@@ -225,13 +225,15 @@ def _run(
         games.append((own, Player(keys.world, keys.policy, params, state)))
     nothing = jnp.asarray(0)
     _play(environment, *games[0], nothing, nothing, has_own)  # compile once, for all threads
-    lock = threading.Lock()
+    lock, stopped = threading.Lock(), threading.Event()
     started = time.perf_counter()
 
     def play_game(game: tuple[Policy, Player]) -> Step:
         own, player = game
         segments = []
         for first in range(0, horizon, SEGMENT):
+            if stopped.is_set():  # another thread failed, or the user has had enough
+                break
             num_rounds = min(SEGMENT, horizon - first)
             player, steps = _play(environment, own, player, jnp.asarray(first), jnp.asarray(num_rounds), has_own)
             segments.append(jax.tree.map(lambda x, n=num_rounds: np.asarray(x)[:n], steps))
@@ -244,7 +246,11 @@ def _run(
         played = [play_game(game) for game in games]
     else:
         with ThreadPoolExecutor(len(games)) as pool:
-            played = list(pool.map(play_game, games))
+            try:
+                played = list(pool.map(play_game, games))
+            except BaseException:
+                stopped.set()
+                raise
     step = jax.tree.map(lambda *parts: np.concatenate(parts, axis=1)[:, : len(players)].T, *played)
     return Trace(step.regret, step.action, step.reward, step.info, time.perf_counter() - started)
 

@@ -126,6 +126,7 @@ def comparison(summary: dict[str, Any]) -> Table:
                 "linear" if costs[0]["linear_only"] else "any",
                 name,
                 *(_mean(row["regret_mean"], row["regret_stderr"]) for row in played),
+                str(sum(row["failed_seeds"] for row in (*played, *costs))),
                 _exponent(played[-1]["growth_with_rounds"]),
                 f"{1e6 * costs[0]['seconds_per_round']:,.0f}",
                 _exponent(growth_with_dim(costs)),
@@ -133,7 +134,7 @@ def comparison(summary: dict[str, Any]) -> Table:
         )
     return Table(
         _title(summary, f"regret, and its exponent in T at {worlds[-1]}; time of a round, and its exponent in d"),
-        ("models", "algorithm", *worlds, "in T", f"µs, d={dims[0]}", "in d"),
+        ("models", "algorithm", *worlds, "failed", "in T", f"µs, d={dims[0]}", "in d"),
         sorted(lines, key=lambda line: line[0]),
     )
 

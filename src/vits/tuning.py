@@ -252,7 +252,7 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
     Returns:
         An experiment that can be run, stored and resumed like any other.
     """
-    if not isinstance(experiment, RegretExperiment):
+    if not isinstance(experiment, RegretExperiment) or not experiment.tuning_worlds():
         raise ValueError(
             f"'{experiment.name}' has no grids to tune over; linear, quadratic, movielens and the fixed arms have"
         )

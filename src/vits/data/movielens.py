@@ -12,6 +12,7 @@ import re
 import urllib.request
 import warnings
 import zipfile
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -207,7 +208,7 @@ def _unpack(name: str, archive: bytes) -> _Copy:
             return _Copy(f"{name}, {member}", opened.read(member))
     except KeyError:
         raise ValueError(f"{name} is not the archive of MovieLens-1M: it has no {member}") from None
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{name} is damaged, or is no zip file: {error}") from None
 
 
@@ -240,7 +241,7 @@ def _check_line(where: str, line: bytes, edition: Edition) -> None:
 
 
 def _text(line: bytes) -> str:
-    return line.decode("ascii", "backslashreplace")
+    return line.decode("latin-1").encode("unicode_escape").decode("ascii")
 
 
 def _parse(copy: _Copy) -> Ratings:
@@ -255,5 +256,5 @@ def _stored(file: Path) -> Factors | None:
     """What was computed before, unless it is not there or cannot be read."""
     try:
         return Factors(**files.load_arrays(file))
-    except (OSError, EOFError, ValueError, TypeError, zipfile.BadZipFile):
+    except (OSError, ValueError, TypeError):
         return None

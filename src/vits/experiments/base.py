@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,7 +94,8 @@ def run(
         announce(f"{cell.algorithm}, {cell.environment}")
         key, file = (cell.environment, cell.algorithm), _file(folder, cell)
         if arrays is None:
-            results.save_arrays(file, {**cell.compute(progress), "fingerprint": [mark]})
+            stamp = {"fingerprint": [mark], "commit": [versions["commit"]]}
+            results.save_arrays(file, {**cell.compute(progress), **stamp})
         chunks.setdefault(key, []).append(results.load_arrays(file) if arrays is None else arrays)
         files.setdefault(key, []).append(file.name)
     joined = {key: results.join(parts) for key, parts in chunks.items()}
@@ -105,7 +106,7 @@ def run(
         "experiment": experiment.name,
         "preset": preset,
         "settings": experiment.settings(),
-        "versions": versions,
+        "versions": {**versions, "commit": _commits(joined.values())},
         "rows": rows,
         "claims": [],
     }
@@ -113,6 +114,11 @@ def run(
     summary["claims"] = [claim._asdict() for claim in experiment.claims(found)]
     results.write_json(folder / results.SUMMARY, summary)
     return found
+
+
+def _commits(cells: Iterable[Arrays]) -> str:
+    """Those that the cells were computed with: a run may have been continued with another."""
+    return ", ".join(dict.fromkeys(str(commit) for arrays in cells for commit in arrays.get("commit", ["unknown"])))
 
 
 def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
@@ -126,18 +132,37 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
     """Make the folder ours, unless it holds something else; sweep up after a run that was killed while it wrote."""
     path = folder / results.SETTINGS
     if path.is_file():
-        found = json.loads(path.read_text())
+        found = _settings(path)
+        if found.get("name") != settings["name"]:
+            raise ValueError(
+                f"{folder} holds a run of '{found.get('name')}', not of '{settings['name']}'; choose another folder"
+            )
         different = sorted(key for key in settings if found.get(key) != settings[key])
         if different:
             raise ValueError(
-                f"{folder} holds a run of '{found.get('name')}' with another {different[0]}; choose another folder"
+                f"{folder} holds a run of '{settings['name']}' whose settings differ in {', '.join(different)}; "
+                "choose another folder"
             )
     elif folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - set(results.unfinished(folder))):
         raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be made: {error.strerror}; choose another folder") from None
     for file in results.unfinished(folder):
         file.unlink()
     if not path.is_file():
         results.write_json(path, settings)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:  # no JSON, or no text at all
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it holds no mapping of names to values")
+    return found
 
 
 def _file(folder: Path, cell: Cell) -> Path:
@@ -148,4 +173,4 @@ def _stored(file: Path, mark: str) -> Arrays | None:
     if not file.is_file():
         return None
     arrays = results.load_arrays(file)
-    return arrays if arrays["fingerprint"].tolist() == [mark] else None
+    return arrays if "fingerprint" in arrays and arrays["fingerprint"].tolist() == [mark] else None

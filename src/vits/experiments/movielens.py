@@ -152,6 +152,6 @@ EXPERIMENT = MovieLens(
 PRESETS = {
     "paper": EXPERIMENT,
     "quick": dataclasses.replace(
-        EXPERIMENT, worlds=(EXPERIMENT.worlds[0], EXPERIMENT.worlds[-1]), horizon=1000, seeds=10
+        EXPERIMENT, worlds=(EXPERIMENT.worlds[1], EXPERIMENT.worlds[-1]), horizon=1000, seeds=10
     ),
 }

@@ -34,7 +34,8 @@ def regret(results: Results, path: str | Path | None = None) -> Path:
         axes.set_title(environment, loc="left", fontsize=11)
         axes.set_ylabel("cumulative regret")
     seeds = results.summary["rows"][0]["seeds"]
-    title = f"{results.summary['settings']['title']}: mean of {seeds} seeds, bands of one standard error"
+    left_out = ", failed ones left out" if any(row["failed_seeds"] for row in results.summary["rows"]) else ""
+    title = f"{results.summary['settings']['title']}: mean of {seeds} seeds{left_out}, bands of one standard error"
     return style.finish(figure, panels, title, Path(path) if path is not None else results.folder / "regret.png")
 
 

@@ -25,11 +25,14 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Panels in a row, or two by two."""
-    rows, columns = (2, 2) if count == 4 else (1, count)
+    """Up to three panels in a row; more in two rows, so that a page still shows them in a size that can be read."""
+    rows = 1 if count <= 3 else 2
+    columns = -(-count // rows)
     size = (max(5.2 * columns, 7.0), 3.6 * rows + 0.3)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    return figure, list(grid.flat)
+    for spare in grid.flat[count:]:
+        spare.set_visible(False)
+    return figure, list(grid.flat[:count])
 
 
 def frame(axes: Axes) -> None:

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vits import plots, registry, results, scorecard, tables
-from vits.report import again, markup, numbers
+from vits import again, plots, registry, results, scorecard, tables
+from vits.report import markup, numbers
 from vits.report.markup import Markup, element
 from vits.results import Results
 
@@ -94,9 +94,10 @@ def _opening(summary: Summary) -> list[Markup]:
     algorithms, environments = (len({row[key] for row in rows}) for key in ("algorithm", "environment"))
     has_regret = any(row["regret_mean"] is not None for row in rows)
     who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
-    seeds = f"{_range(row['seeds'] for row in rows)} seeds of"
+    played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
+    seeds = f"{_range(row['seeds'] for row in played)} seeds of"
     length = (
-        f"{_range(row['horizon'] for row in rows)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
+        f"{_range(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
     )
     same = "All algorithms met the same contexts and noise, seed by seed." if has_regret else ""
     time = f"Computing took {_duration(sum(row['seconds'] for row in rows))}, without compilation."
@@ -164,7 +165,7 @@ def _again(summary: Summary) -> list[Markup]:
     settings = json.dumps(summary["settings"], indent=2, ensure_ascii=False)
     return [
         how,
-        element("p", "The numbers are the same, bit for bit, with the same versions on the same kind of machine."),
+        element("p", "All but times is the same, bit for bit, with the same versions on the same kind of machine."),
         markup.table("Versions", ("package", "version"), list(summary["versions"].items()), texts=2),
         element("details", element("summary", "All settings"), element("pre", element("code", settings))),
     ]

@@ -6,7 +6,6 @@ import shlex
 from typing import Any, NamedTuple
 
 from vits import registry
-from vits.report.markup import number
 from vits.tuning import tuning
 
 Summary = dict[str, Any]
@@ -58,16 +57,19 @@ def changes(summary: Summary) -> list[str]:
     if found is None:
         return []
     numbers = [
-        f"{key} {number(found.run[key])} in place of {number(found.usual[key])}"
+        f"{key} {found.run[key]:,} in place of {found.usual[key]:,}"
         for key in ("seeds", "horizon")
         if found.run[key] != found.usual[key]
     ]
     missing = [name for name in _names(found.usual) if name not in _names(found.run)]
     added = [name for name in _names(found.run) if name not in _names(found.usual)]
+    typed = {"seeds", "horizon", "data", *(("algorithms", "contenders") if missing or added else ())}
+    others = [key for key in found.usual if key not in typed and found.run.get(key) != found.usual[key]]
     return [
         *numbers,
         *([f"without {', '.join(missing)}"] if missing else []),
         *([f"with {', '.join(added)}"] if added else []),
+        *([f"with other {', '.join(others)} than the preset has now"] if others else []),
     ]
 
 
