@@ -89,6 +89,11 @@ def is_not_worse(difference: Difference, part: float = ALIKE) -> str:
     return _verdict(difference.high < border, difference.low >= border)
 
 
+def is_faster(first: float, second: float, part: float = ALIKE) -> str:
+    """Verdict on: the first speed is the larger one; speeds that differ by less than a part are not told apart."""
+    return _verdict(first > (1.0 + part) * second, second > (1.0 + part) * first)
+
+
 def all_of(*verdicts: str) -> str:
     """A statement made of several holds if all hold, fails if one fails."""
     if FAILS in verdicts:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from vits import algorithms, checks, environments, models, registry, results
-from vits.compare import FAILS, HOLDS, Claim, Difference, all_of, claim, is_alike, is_less, paired
+from vits.compare import Claim, Difference, all_of, claim, is_alike, is_faster, is_less, paired
 from vits.environments.base import Environment
 from vits.experiments.base import Cell, Experiment, Progress
 from vits.policies import Policy
@@ -228,9 +228,9 @@ def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second
     """Whether each of the firsts plays more rounds a second than the other, world by world: evidence and verdicts."""
     speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] for row in found.summary["rows"]}
     return {
-        f"{world}: {first} {speed[world, first]:,.0f} rounds/s, {second} {speed[world, second]:,.0f}": HOLDS
-        if speed[world, first] > speed[world, second]
-        else FAILS
+        f"{world}: {first} {speed[world, first]:,.0f} rounds/s, {second} {speed[world, second]:,.0f}": is_faster(
+            speed[world, first], speed[world, second]
+        )
         for world in worlds
         for first in firsts
     }

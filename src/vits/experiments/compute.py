@@ -32,9 +32,6 @@ from vits.types import State
 ROUND = 10
 """Steps a round, when the time of a step is measured."""
 
-MARGIN = 0.1
-"""Two times that differ by less than this part are not told apart."""
-
 CONTENDERS = (
     Contender("vits_i", "vits_i", max_seeds=1),
     Contender("vits_ii", "vits_ii", max_seeds=1),
@@ -171,11 +168,11 @@ def _rounds(approximation: Approximation, key: Key[Array, ""], state: State, num
 def _is_before(first: tuple[float | None, float], second: tuple[float | None, float]) -> str:
     """Verdict on: the first takes less time; each is the time it took, if it got there, and the time of the cap."""
     (took, at_least), (other_took, other_at_least) = first, second
-    if took is not None and took * (1.0 + MARGIN) < (other_took or other_at_least):
-        return compare.HOLDS
-    if other_took is not None and (took or at_least) > other_took * (1.0 + MARGIN):
-        return compare.FAILS
-    return compare.INCONCLUSIVE
+    if took is None and other_took is None:
+        return compare.INCONCLUSIVE
+    verdict = compare.is_faster(1.0 / (took or at_least), 1.0 / (other_took or other_at_least))
+    known = {compare.HOLDS: took, compare.FAILS: other_took}  # who is said to be faster must have got there
+    return verdict if known.get(verdict) is not None else compare.INCONCLUSIVE
 
 
 def _milliseconds(took: float | None, at_least: float) -> str:
