@@ -47,6 +47,9 @@ def test_theory_is_the_formula_of_the_appendix():
     capped = rule(terrain(eta=eta, lam=lam), 50)
     assert int(capped.num_steps) == 50
     assert capped.capped
+    assert (
+        int(steps.theory(horizon=1, noise=1e-6)(terrain(eta=eta, lam=lam), 50).num_steps) == 1
+    )  # a negative logarithm
 
 
 def test_at_most_takes_the_smaller_step_and_says_so():

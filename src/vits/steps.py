@@ -83,7 +83,7 @@ class Theory(StepRule):
         K_t = 1 + 2 (1 + 2 kappa^2) log(2 R kappa d^2 T^2 log^2(3 T^3))
 
     K_t is astronomically large for real condition numbers kappa, so `num_steps` caps it; rounds where it does are
-    reported as capped.
+    reported as capped. With very few rounds and little noise its logarithm is negative: one step is taken then.
     """
 
     horizon: Scalar
@@ -99,7 +99,7 @@ class Theory(StepRule):
         wanted = 1.0 + 2.0 * (1.0 + 2.0 * kappa**2) * log_term
         return Plan(
             size=smallest / (2.0 * (smallest**2 + 2.0 * largest**2)),
-            num_steps=jnp.ceil(jnp.minimum(wanted, num_steps)).astype(int),
+            num_steps=jnp.ceil(jnp.clip(wanted, 1.0, num_steps)).astype(int),
             capped=wanted > num_steps,
         )
 
