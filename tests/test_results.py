@@ -1,11 +1,13 @@
 import dataclasses
 import json
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
 from vits import plots, results
 from vits.experiments import base, linear
+from vits.plots import style
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3, chunk=2).only(["lin_ts", "uniform"])
 
@@ -165,3 +167,12 @@ def test_the_picture_is_drawn_from_what_is_stored(folder):
     path = plots.regret(results.load(folder))
     assert path == folder / "regret.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("count", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3))])
+def test_many_panels_take_two_rows_and_none_is_empty(count, shape):
+    figure, panels = style.panels(count)
+    assert len(panels) == count
+    assert panels[0].get_gridspec().get_geometry() == shape
+    assert sum(axes.get_visible() for axes in figure.axes) == count
+    plt.close(figure)
