@@ -169,6 +169,8 @@ def test_the_place_of_the_data_does_not_matter_but_their_content_does(small, tmp
 
 
 def test_contenders_that_cannot_play_are_refused_before_anything_runs(small):
+    with pytest.raises(ValueError, match="'vts' cannot play here: it has no inverse_temperature"):
+        small.only(["vts"]).cells()
     with pytest.raises(ValueError, match="per_arm cannot go with fg_ts"):
         small.only(["fg_ts"]).cells()
     with pytest.raises(ValueError, match="horizon must be a whole number of at least 1, but is 0"):

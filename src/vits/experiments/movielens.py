@@ -1,6 +1,7 @@
 """MovieLens (figure 3): which of a hundred movies to recommend to a user, with one posterior per movie."""
 
 import dataclasses
+import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -116,6 +117,10 @@ def _policy(
 ) -> Policy:
     if contender.algorithm == "uniform":
         return algorithms.make("uniform", model)
+    if "inverse_temperature" not in inspect.signature(getattr(algorithms, contender.algorithm)).parameters:
+        raise ValueError(
+            f"'{contender.algorithm}' cannot play here: it has no inverse_temperature, which the world sets"
+        )
     hyperparameters = {"inverse_temperature": world.inverse_temperature, **contender.hyperparameters}
     scale = hyperparameters["inverse_temperature"] if world.tempered else 1.0
     return algorithms.make(
