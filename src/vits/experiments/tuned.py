@@ -5,10 +5,7 @@ Found by `vits tune NAME --preset paper --tuning-seeds 20`: every setting of the
 the one with the least mean regret was chosen, settings with a failed seed apart; with logistic rewards in half as many
 rounds (`--horizon 500`).
 
-On MovieLens, where the movies decide the prior, by `vits tune movielens --horizon 5000 --tuning-seeds 7`: all settings
-play all seven seeds to the end. Those less than two thirds of a standard error behind the best played the seeds after
-them too, ten or, where that left them alike (LMC-TS), fifty, and the mean of all counted: docs/reproduction.md says how
-that came about. VITS-II with single draws has there what was found with pairs.
+On MovieLens, where the movies decide the prior, by `vits tune movielens --horizon 5000 --tuning-seeds 20`.
 
 For the square networks of the quadratic bandit by `vits tune quadratic --horizon 300 --tuning-seeds 8`, with lambda =
 100 on the grid too. No preset reports those seeds.
