@@ -27,13 +27,18 @@ def test_list_names_everything_and_imports_no_jax():
 def test_a_run_that_is_interrupted_says_how_to_go_on(tmp_path):
     folder = tmp_path / "out"
     arguments = ["run", "linear", "--algorithms", "uniform,lin_ts", "--horizon", "1000000", "--out", str(folder)]
-    command = [sys.executable, "-c", "from vits.cli import main; main()", *arguments]
+    # A shell may have started the tests with interrupts ignored, and a child inherits that.
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from vits.cli import main; main()"
+    command = [sys.executable, "-c", code, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        while not folder.exists():
-            time.sleep(0.1)
-        time.sleep(5.0)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate()
+        try:
+            while not folder.exists() and process.poll() is None:
+                time.sleep(0.1)
+            time.sleep(5.0)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=60.0)  # a cell would take longer
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert errors.endswith("interrupted: the same command goes on where it stopped\n")
 

@@ -121,9 +121,9 @@ def test_a_folder_with_something_else_is_refused_and_left_alone(folder):
         base.run(SMALL, other, preset="quick")
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_a_folder_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(ValueError, match="file/run cannot be made: Not a directory; choose another folder"):
+    with pytest.raises(ValueError, match="file/run cannot be used: Not a directory; choose another folder"):
         base.run(SMALL, tmp_path / "file" / "run", preset="quick")
 
 
@@ -153,6 +153,17 @@ def test_a_run_that_was_continued_names_every_commit(folder, monkeypatch):
     (folder / "zeta=1--uniform--2-2.npz").unlink()
     monkeypatch.setattr(results, "versions", lambda: {**whole, "commit": "second"})
     assert base.run(SMALL, folder, preset="quick").summary["versions"]["commit"] == "first, second"
+
+
+def test_cells_from_before_the_commit_was_kept_are_still_read(folder):
+    base.run(SMALL, folder, preset="quick")
+    before = {}
+    for path in (folder / "zeta=0.1--uniform--2-2.npz", folder / "zeta=1--uniform--0-1.npz"):
+        before = results.load_arrays(path)
+        results.save_arrays(path, {name: array for name, array in before.items() if name != "commit"})
+    (now,) = before["commit"]
+    assert base.run(SMALL, folder, preset="quick").summary["versions"]["commit"] == f"{now}, unknown"
+    assert results.load(folder).cells["zeta=1", "uniform"]["commit"].tolist() == ["unknown", now]
 
 
 def test_a_missing_curve_is_named(folder):

@@ -95,7 +95,10 @@ def load(path: Path) -> Rows:
     if not path.is_file():
         raise ValueError(f"there is no file '{path}'")
     if path.suffix == ".npz":
-        arrays = files.load_arrays(path)
+        try:
+            arrays = files.load_arrays(path)
+        except OSError as error:
+            raise ValueError(f"'{path}' cannot be read: {error.strerror}") from None
         missing = [name for name in ("features", "rewards") if name not in arrays]
         if missing:
             raise ValueError(f"'{path}' must hold features and rewards, but holds {', '.join(arrays) or 'nothing'}")

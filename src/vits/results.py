@@ -111,6 +111,11 @@ def cell_file(folder: Path, environment: str, algorithm: str, chunk: str) -> Pat
     return folder / name.replace("/", "-").replace(" ", "_")
 
 
+def load_cell(path: Path) -> Arrays:
+    """What was computed as one; cells from before the commit was kept with them have an unknown one."""
+    return {"commit": np.array(["unknown"]), **load_arrays(path)}
+
+
 def load(folder: str | Path) -> Results:
     """Load a finished run's folder, or say what is missing."""
     found, folder = summary.load(folder), Path(folder)
@@ -119,7 +124,7 @@ def load(folder: str | Path) -> Results:
         for name in row["files"]:
             if not (folder / name).is_file():
                 raise ValueError(f"{folder} is incomplete: {name} is missing")
-        cells[row["environment"], row["algorithm"]] = join(load_arrays(folder / name) for name in row["files"])
+        cells[row["environment"], row["algorithm"]] = join(load_cell(folder / name) for name in row["files"])
     return Results(folder, found, cells)
 
 
@@ -128,12 +133,12 @@ def _commit() -> str:
     here = Path(__file__)
     if not _git("ls-files", here.name):  # a copy that was installed somewhere inside another repository
         return "unknown"
-    changed = _git("status", "--porcelain", "--untracked-files=no", str(here.parent))
+    changed = _git("status", "--porcelain", str(here.parent))
     return _git("rev-parse", "HEAD") + (" and changes" if changed else "")
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
+    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except FileNotFoundError:

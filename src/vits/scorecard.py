@@ -51,9 +51,10 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
     found: dict[str, list[Score]] = {name: [] for name in registry.CLAIMS}
     for folder in dict.fromkeys(map(Path, folders)):
         run = summary.load(folder)
+        changes = tuple(again.changes(run))
         for claim in run["claims"]:
             where = {"experiment": run["experiment"], "preset": run["preset"], "folder": str(folder)}
-            score = Score(**claim, **where, changes=tuple(again.changes(run)))
+            score = Score(**claim, **where, changes=changes)
             found.setdefault(claim["id"], []).append(score)
     return [_counting(name, scores) for name, scores in found.items()]
 

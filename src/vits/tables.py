@@ -126,7 +126,7 @@ def comparison(summary: dict[str, Any]) -> Table:
                 "linear" if costs[0]["linear_only"] else "any",
                 name,
                 *(_mean(row["regret_mean"], row["regret_stderr"]) for row in played),
-                str(sum(row["failed_seeds"] for row in (*played, *costs))),
+                str(sum(row["failed_seeds"] for row in played)),
                 _exponent(played[-1]["growth_with_rounds"]),
                 f"{1e6 * costs[0]['seconds_per_round']:,.0f}",
                 _exponent(growth_with_dim(costs)),

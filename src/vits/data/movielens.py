@@ -208,7 +208,7 @@ def _unpack(name: str, archive: bytes) -> _Copy:
             return _Copy(f"{name}, {member}", opened.read(member))
     except KeyError:
         raise ValueError(f"{name} is not the archive of MovieLens-1M: it has no {member}") from None
-    except (zipfile.BadZipFile, zlib.error) as error:
+    except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise ValueError(f"{name} is damaged, or is no zip file: {error}") from None
 
 

@@ -82,7 +82,11 @@ def run(
         The results, as stored.
     """
     cells = experiment.cells()
-    _claim(folder, experiment.settings())
+    settings = experiment.settings()
+    try:
+        _claim(folder, settings)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be used: {error.strerror}; choose another folder") from None
     versions = results.versions()
     marks = [fingerprint(experiment.name, cell, versions) for cell in cells]
     stored = [_stored(_file(folder, cell), mark) for cell, mark in zip(cells, marks, strict=True)]
@@ -96,7 +100,7 @@ def run(
         if arrays is None:
             stamp = {"fingerprint": [mark], "commit": [versions["commit"]]}
             results.save_arrays(file, {**cell.compute(progress), **stamp})
-        chunks.setdefault(key, []).append(results.load_arrays(file) if arrays is None else arrays)
+        chunks.setdefault(key, []).append(results.load_cell(file) if arrays is None else arrays)
         files.setdefault(key, []).append(file.name)
     joined = {key: results.join(parts) for key, parts in chunks.items()}
     rows = [
@@ -105,7 +109,7 @@ def run(
     summary = {
         "experiment": experiment.name,
         "preset": preset,
-        "settings": experiment.settings(),
+        "settings": settings,
         "versions": {**versions, "commit": _commits(joined.values())},
         "rows": rows,
         "claims": [],
@@ -118,7 +122,7 @@ def run(
 
 def _commits(cells: Iterable[Arrays]) -> str:
     """Those that the cells were computed with: a run may have been continued with another."""
-    return ", ".join(dict.fromkeys(str(commit) for arrays in cells for commit in arrays.get("commit", ["unknown"])))
+    return ", ".join(dict.fromkeys(str(commit) for arrays in cells for commit in arrays["commit"]))
 
 
 def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
@@ -145,10 +149,6 @@ def _claim(folder: Path, settings: dict[str, Any]) -> None:
             )
     elif folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - set(results.unfinished(folder))):
         raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{folder} cannot be made: {error.strerror}; choose another folder") from None
     for file in results.unfinished(folder):
         file.unlink()
     if not path.is_file():
@@ -172,5 +172,5 @@ def _file(folder: Path, cell: Cell) -> Path:
 def _stored(file: Path, mark: str) -> Arrays | None:
     if not file.is_file():
         return None
-    arrays = results.load_arrays(file)
+    arrays = results.load_cell(file)
     return arrays if "fingerprint" in arrays and arrays["fingerprint"].tolist() == [mark] else None

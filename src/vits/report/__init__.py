@@ -91,10 +91,10 @@ def _opening(summary: Summary) -> list[Markup]:
     rows = summary["rows"]
     entry = registry.EXPERIMENTS.get(summary["experiment"].removesuffix("-tuning"))
     what = f"{entry.summary[0].upper()}{entry.summary[1:]} (the paper's {entry.reference})." if entry else ""
-    algorithms, environments = (len({row[key] for row in rows}) for key in ("algorithm", "environment"))
     has_regret = any(row["regret_mean"] is not None for row in rows)
-    who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
+    algorithms, environments = (len({row[key] for row in played}) for key in ("algorithm", "environment"))
+    who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
     seeds = f"{_range(row['seeds'] for row in played)} seeds of"
     length = (
         f"{_range(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
