@@ -1,1 +1,1 @@
-"""The paper's experiments, one module per figure: frozen settings that can be imported, shrunk and tested."""
+"""The paper's experiments, one module per figure or table: frozen settings that can be imported, shrunk and tested."""
