@@ -143,7 +143,8 @@ def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -
             bar.update(task, description="done")
     except KeyboardInterrupt:
         err.print("interrupted: the same command goes on where it stopped")
-        raise typer.Exit(130) from None
+        sys.stdout.flush()
+        os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
     _print_table(results.summary)
     pictures = plots.draw(results)
     _print_pictures(pictures)
