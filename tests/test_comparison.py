@@ -61,6 +61,9 @@ def test_growth_with_the_dimension_is_that_of_the_two_largest():
     costs = [{"dim": d, "seconds_per_round": 1e-6 * max(d**3, 1000)} for d in (80, 5, 40)]
     assert tables.growth_with_dim(costs) == pytest.approx(3.0)
     assert tables.growth_with_dim(costs[:1]) is None
+    assert (
+        tables.growth_with_dim([*costs, {"dim": 160, "seconds_per_round": -1e-9}]) is None
+    )  # less than the clock sees
 
 
 def test_those_that_are_for_linear_rewards_alone():

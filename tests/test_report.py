@@ -186,6 +186,8 @@ def test_the_command_gives_the_settings_of_the_run(experiment, preset):
         typed = typed.only(algorithms.split(",")) if algorithms else typed
         assert typed.settings() == summary["settings"]
     assert again.changes({"experiment": experiment, "preset": preset, "settings": usual.settings()}) == []
+    other_order = usual.only(again._names(usual.settings())[::-1])
+    assert again.changes({"experiment": experiment, "preset": preset, "settings": other_order.settings()}) == []
 
 
 @pytest.mark.parametrize(

@@ -64,13 +64,22 @@ def changes(summary: Summary) -> list[str]:
     missing = [name for name in _names(found.usual) if name not in _names(found.run)]
     added = [name for name in _names(found.run) if name not in _names(found.usual)]
     typed = {"seeds", "horizon", "data", *(("algorithms", "contenders") if missing or added else ())}
-    others = [key for key in found.usual if key not in typed and found.run.get(key) != found.usual[key]]
+    others = [
+        key
+        for key in found.usual
+        if key not in typed and _unordered(found.run.get(key)) != _unordered(found.usual[key])
+    ]
     return [
         *numbers,
         *([f"without {', '.join(missing)}"] if missing else []),
         *([f"with {', '.join(added)}"] if added else []),
         *([f"with other {', '.join(others)} than the preset has now"] if others else []),
     ]
+
+
+def _unordered(value: Any) -> Any:
+    """The order in which algorithms or worlds are named decides nothing."""
+    return sorted(value, key=str) if isinstance(value, list) else value
 
 
 def _names(settings: dict[str, Any]) -> list[str]:

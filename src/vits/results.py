@@ -99,6 +99,32 @@ def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, A
     }
 
 
+def row_without_regret(
+    environment: str,
+    algorithm: str,
+    hyperparameters: Mapping[str, Any],
+    *,
+    horizon: int,
+    seeds: int,
+    seconds: float,
+    **columns: Any,
+) -> dict[str, Any]:
+    """One line of the summary where nothing was played for regret; `columns` says what was found instead."""
+    return {
+        "environment": environment,
+        "algorithm": algorithm,
+        "hyperparameters": dict(hyperparameters),
+        "horizon": horizon,
+        "seeds": seeds,
+        "regret_mean": None,
+        "regret_stderr": None,
+        "regret_median": None,
+        "seconds": seconds,
+        "rounds_per_second": None,
+        **columns,
+    }
+
+
 def versions() -> dict[str, str]:
     """The versions that a result depends on, and the commit if this is a checkout."""
     packages = {name: metadata.version(name) for name in ("vits-bandits", "jax", "jaxlib", "numpy", "equinox")}

@@ -120,7 +120,8 @@ def comparison(summary: dict[str, Any]) -> Table:
     dims = summary["settings"]["dims"]
     lines = []
     for name in dict.fromkeys(row["algorithm"] for row in summary["rows"]):
-        played, costs = ([by_setting[where, name] for where in places] for places in (worlds, map("d={}".format, dims)))
+        played = [by_setting[world, name] for world in worlds]
+        costs = [by_setting[f"d={dim}", name] for dim in dims]
         lines.append(
             (
                 "linear" if costs[0]["linear_only"] else "any",
@@ -140,10 +141,11 @@ def comparison(summary: dict[str, Any]) -> Table:
 
 
 def growth_with_dim(costs: list[Row]) -> float | None:
-    """The exponent of d in the time of a round, between the two largest dimensions."""
-    if len(costs) < 2:
+    """The exponent of d in the time of a round, between the two largest dimensions; none if one took no time."""
+    ends = [row for row in sorted(costs, key=lambda row: row["dim"])[-2:] if row["seconds_per_round"] > 0.0]
+    if len(ends) < 2:
         return None
-    small, large = sorted(costs, key=lambda row: row["dim"])[-2:]
+    small, large = ends
     return math.log(large["seconds_per_round"] / small["seconds_per_round"]) / math.log(large["dim"] / small["dim"])
 
 

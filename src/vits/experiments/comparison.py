@@ -2,9 +2,9 @@
 
 The paper gives LinTS, LinUCB, FG-TS, VITS, its Hessian-free form, LMC-TS and VTS marks from ++ to -: for the regret
 bound that is known of them, their complexity and their robustness against conditioning; and it says which are for
-linear rewards alone. A bound cannot be measured. Here all of them play the linear bandit of figure 1, untuned as
-there, at both condition numbers, and the growth of their regret in T is measured; the time of a round, choosing
-and learning, is measured alone in several dimensions; and "linear" is who refuses another model here.
+linear rewards alone. A bound cannot be measured. Here all of them play the linear bandit of figure 1, untuned, at both
+condition numbers, and the growth of their regret in T is measured; the time of a round, choosing and learning, is
+measured alone in several dimensions; and those that refuse another model are called linear.
 """
 
 import dataclasses
@@ -32,7 +32,6 @@ WARM = 100
 
 BLOCK = 100
 """Rounds that are timed at once; always the same ones, because for some a round costs more the later it is."""
-
 
 CALLS = 20
 """How often the program is called to play nothing; the best counts."""
@@ -90,23 +89,19 @@ class Comparison(BanditExperiment):
         if "regret" in arrays:
             found = results.regret_row(environment, algorithm, hyperparameters, arrays)
             return {**found, "growth_with_rounds": _growth_with_rounds(arrays)}
-        return {
-            "environment": environment,
-            "algorithm": algorithm,
-            "hyperparameters": dict(hyperparameters),
-            "horizon": WARM + BLOCK,
-            "seeds": 1,
-            "failed_seeds": 0,
-            "regret_mean": None,
-            "regret_stderr": None,
-            "regret_median": None,
-            "seconds": float(arrays["seconds"][0]),
-            "rounds_per_second": None,
-            "dim": int(arrays["dim"][0]),
-            "seconds_per_round": float(np.min(arrays["seconds_per_round"])),
-            "rejected_updates": int(arrays["rejected"][0]),
-            "linear_only": bool(arrays["linear_only"][0]),
-        }
+        return results.row_without_regret(
+            environment,
+            algorithm,
+            hyperparameters,
+            horizon=WARM + BLOCK,
+            seeds=1,
+            seconds=float(arrays["seconds"][0]),
+            failed_seeds=0,
+            dim=int(arrays["dim"][0]),
+            seconds_per_round=float(np.min(arrays["seconds_per_round"])),
+            rejected_updates=int(arrays["rejected"][0]),
+            linear_only=bool(arrays["linear_only"][0]),
+        )
 
 
 def _growth_with_rounds(arrays: Arrays) -> float | None:

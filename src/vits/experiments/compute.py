@@ -168,11 +168,12 @@ def _rounds(approximation: Approximation, key: Key[Array, ""], state: State, num
 def _is_before(first: tuple[float | None, float], second: tuple[float | None, float]) -> str:
     """Verdict on: the first takes less time; each is the time it took, if it got there, and the time of the cap."""
     (took, at_least), (other_took, other_at_least) = first, second
-    if took is None and other_took is None:
-        return compare.INCONCLUSIVE
-    verdict = compare.is_faster(1.0 / (took or at_least), 1.0 / (other_took or other_at_least))
-    known = {compare.HOLDS: took, compare.FAILS: other_took}  # who is said to be faster must have got there
-    return verdict if known.get(verdict) is not None else compare.INCONCLUSIVE
+    longer = 1.0 + compare.ALIKE
+    if took is not None and took * longer < (other_took or other_at_least):
+        return compare.HOLDS
+    if other_took is not None and (took or at_least) > other_took * longer:
+        return compare.FAILS
+    return compare.INCONCLUSIVE
 
 
 def _milliseconds(took: float | None, at_least: float) -> str:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from vits import checks, registry
+from vits import checks, registry, results
 from vits.experiments.base import Cell, Experiment, Progress
 from vits.experiments.gaussian_target import Approximation, Contender
 from vits.experiments.walk import Course, course
@@ -81,19 +81,15 @@ class TargetExperiment(Experiment):
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
     ) -> dict[str, Any]:
         """A line of the summary: there is no regret, `columns` says what there is."""
-        return {
-            "environment": environment,
-            "algorithm": algorithm,
-            "hyperparameters": dict(hyperparameters),
-            "horizon": self.horizon,
-            "seeds": len(arrays["steps"]),
-            "regret_mean": None,
-            "regret_stderr": None,
-            "regret_median": None,
-            "seconds": float(np.sum(arrays["seconds"])),
-            "rounds_per_second": None,
+        return results.row_without_regret(
+            environment,
+            algorithm,
+            hyperparameters,
+            horizon=self.horizon,
+            seeds=len(arrays["steps"]),
+            seconds=float(np.sum(arrays["seconds"])),
             **columns,
-        }
+        )
 
     def only(self: Kind, names: list[str]) -> Kind:
         """The same experiment with these contenders, of this preset or another."""
