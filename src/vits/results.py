@@ -75,31 +75,7 @@ def final_regret(arrays: Arrays) -> Float[np.ndarray, " seeds"]:
     return np.where(arrays["failed"], np.nan, total)
 
 
-def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """One line of the summary. Failed seeds are counted and left out of every average; null where none is left."""
-    seeds, horizon = arrays["regret"].shape
-    final = cumulative(arrays)[:, -1]
-    seconds = float(np.sum(arrays["seconds"]))
-    return {
-        "environment": environment,
-        "algorithm": algorithm,
-        "hyperparameters": dict(hyperparameters),
-        "horizon": horizon,
-        "seeds": seeds,
-        "failed_seeds": int(np.sum(arrays["failed"])),
-        "regret_mean": float(np.mean(final)) if len(final) else None,
-        "regret_stderr": float(np.std(final, ddof=1) / np.sqrt(len(final))) if len(final) > 1 else None,
-        "regret_median": float(np.median(final)) if len(final) else None,
-        "seconds": seconds,
-        "rounds_per_second": seeds * horizon / seconds,
-        "rejected_updates": int(np.sum(arrays["rejected"])),
-        "capped_rounds": int(np.sum(arrays["step_capped"])),
-        "unstable_rounds": int(np.sum(arrays["unstable"])),
-        "refreshed_inverses": int(np.sum(arrays["refreshed"])),
-    }
-
-
-def row_without_regret(
+def row(
     environment: str,
     algorithm: str,
     hyperparameters: Mapping[str, Any],
@@ -109,7 +85,7 @@ def row_without_regret(
     seconds: float,
     **columns: Any,
 ) -> dict[str, Any]:
-    """One line of the summary where nothing was played for regret; `columns` says what was found instead."""
+    """One line of the summary; `columns` says what was found, and there is no regret unless it is among them."""
     return {
         "environment": environment,
         "algorithm": algorithm,
@@ -123,6 +99,30 @@ def row_without_regret(
         "rounds_per_second": None,
         **columns,
     }
+
+
+def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """A line about regret. Failed seeds are counted and left out of every average; null where none is left."""
+    seeds, horizon = arrays["regret"].shape
+    final = cumulative(arrays)[:, -1]
+    seconds = float(np.sum(arrays["seconds"]))
+    return row(
+        environment,
+        algorithm,
+        hyperparameters,
+        horizon=horizon,
+        seeds=seeds,
+        seconds=seconds,
+        failed_seeds=int(np.sum(arrays["failed"])),
+        regret_mean=float(np.mean(final)) if len(final) else None,
+        regret_stderr=float(np.std(final, ddof=1) / np.sqrt(len(final))) if len(final) > 1 else None,
+        regret_median=float(np.median(final)) if len(final) else None,
+        rounds_per_second=seeds * horizon / seconds,
+        rejected_updates=int(np.sum(arrays["rejected"])),
+        capped_rounds=int(np.sum(arrays["step_capped"])),
+        unstable_rounds=int(np.sum(arrays["unstable"])),
+        refreshed_inverses=int(np.sum(arrays["refreshed"])),
+    )
 
 
 def versions() -> dict[str, str]:

@@ -89,7 +89,7 @@ class Comparison(BanditExperiment):
         if "regret" in arrays:
             found = results.regret_row(environment, algorithm, hyperparameters, arrays)
             return {**found, "growth_with_rounds": _growth_with_rounds(arrays)}
-        return results.row_without_regret(
+        return results.row(
             environment,
             algorithm,
             hyperparameters,

@@ -81,7 +81,7 @@ class TargetExperiment(Experiment):
         self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
     ) -> dict[str, Any]:
         """A line of the summary: there is no regret, `columns` says what there is."""
-        return results.row_without_regret(
+        return results.row(
             environment,
             algorithm,
             hyperparameters,
