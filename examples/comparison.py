@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 import vits
-from vits import replay, simulation
+from vits import simulation
 from vits.environments.classification import Classification
+from vits.lab import replay
 
 PEERS = Path(os.environ.get("VITS_PEERS", Path(__file__).parents[1] / ".venv-peers")) / "bin" / "python"
 """The Python of an environment with benchmarks/peers.txt; `make bench` makes one."""

@@ -5,17 +5,17 @@ import argparse
 import numpy as np
 
 import vits
-from vits import logged
-from vits.data import obd
+from vits import offline
+from vits.datasets import obd
 
 PRIOR = ([-5.0], [[1.0]])
 """Of an item's logit: a click rate of 0.7 %, give or take a factor of three."""
 
 
-def log_of(impressions: obd.Impressions, rows: slice) -> logged.Log:
+def log_of(impressions: obd.Impressions, rows: slice) -> offline.Log:
     """The log without what is known of users: every item has a click rate of its own."""
     context = np.ones((len(impressions.item[rows]), 1))
-    return logged.Log(context, impressions.item[rows], impressions.click[rows], impressions.propensity[rows])
+    return offline.Log(context, impressions.item[rows], impressions.click[rows], impressions.propensity[rows])
 
 
 def agent_of(name: str, num_items: int, seed: int = 0) -> vits.Agent:
@@ -40,7 +40,7 @@ def main() -> None:
         print(f"log of {policy}: {clicks} clicks in {n} rounds, {clicks / n:.4f} +- {error:.4f}")
     for name in ("uniform", given.algorithm):
         agent = agent_of(name, num_items)
-        replays = [logged.rejection_replay(agent, logs["random"], seed=seed) for seed in range(given.seeds)]
+        replays = [offline.rejection_replay(agent, logs["random"], seed=seed) for seed in range(given.seeds)]
         first, pooled = replays[0], sum(found.mean * found.matched for found in replays)
         print(
             f"{name}, replay of random: {first.mean:.4f} +- {first.stderr:.4f}, {first.matched} rounds matched; "
@@ -49,7 +49,7 @@ def main() -> None:
         if name != "uniform":
             log = logs["random"]
             agent.partial_fit(log.contexts, log.rewards, arms=log.arms.tolist())
-        weighted = logged.inverse_propensity(agent, logs["bts"])
+        weighted = offline.inverse_propensity(agent, logs["bts"])
         print(
             f"{name}, bts weighted: {weighted.mean:.4f} +- {weighted.stderr:.4f}, "
             f"{weighted.effective:.0f} effective rounds"

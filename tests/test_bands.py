@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from vits.experiments import base, fixed_linear, fixed_logistic, quadratic
+from vits.lab.experiments import base, fixed_linear, fixed_logistic, quadratic
 
 QUICK = ("lin_ts", "laplace_ts", "uniform")
 """These few seconds are worth while in every run of the tests."""

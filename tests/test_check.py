@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 import vits
-from vits import calibration, cli
-from vits.plots import calibration as pictures
+from vits import cli
+from vits.lab import posterior_check
+from vits.lab.plots import calibration as pictures
 
 
 def rows(count=150, dim=3):
     rng = np.random.default_rng(0)
     features = rng.standard_normal((count, dim))
-    return calibration.Rows(features, features @ np.arange(1.0, dim + 1.0) + rng.standard_normal(count))
+    return posterior_check.Rows(features, features @ np.arange(1.0, dim + 1.0) + rng.standard_normal(count))
 
 
 def test_the_exact_posterior_is_found_to_be_exact(tmp_path):
-    found = calibration.check(vits.models.linear(3), rows(), "lin_ts", num_draws=500, chains=2)
+    found = posterior_check.check(vits.models.linear(3), rows(), "lin_ts", num_draws=500, chains=2)
     # Errors of the reference itself, over 1,000 draws: 0.03 to 0.1 and 2 to 5 %.
     assert np.all(np.abs(found.distance) < 0.2)
     assert np.all(np.abs(found.ratio - 1.0) < 0.12)
@@ -33,7 +34,7 @@ def test_files_in_both_formats_say_the_same(tmp_path):
     table = np.column_stack([features, rewards])
     np.savetxt(tmp_path / "data.csv", table, delimiter=",", header="a,b,c,reward", comments="")
     for name in ("data.npz", "data.csv"):
-        found = calibration.load(tmp_path / name)
+        found = posterior_check.load(tmp_path / name)
         np.testing.assert_allclose(found.features, features)
         np.testing.assert_allclose(found.rewards, rewards)
 
@@ -54,7 +55,7 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path, name, content, message)
     if content is not None:
         (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=message) as error:
-        calibration.load(tmp_path / name)
+        posterior_check.load(tmp_path / name)
     assert "\n" not in str(error.value)
 
 
@@ -62,24 +63,24 @@ def test_a_model_of_the_users_own_is_found_by_its_name(tmp_path, monkeypatch):
     (tmp_path / "my_models.py").write_text("import vits\nmine = vits.models.linear(3)\nmake = vits.models.logistic\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert isinstance(calibration.resolve_model("my_models:mine", 3), vits.models.Linear)
-    assert isinstance(calibration.resolve_model("my_models:make", 2), vits.models.Logistic)
+    assert isinstance(posterior_check.resolve_model("my_models:mine", 3), vits.models.Linear)
+    assert isinstance(posterior_check.resolve_model("my_models:make", 2), vits.models.Logistic)
     for name, message in (
         ("my_models:mine", "takes 3 features, but the data have 2"),
         ("my_models:none", "there is no model"),
         ("logistics", "unknown model 'logistics'; did you mean 'logistic'"),
     ):
         with pytest.raises(ValueError, match=message):
-            calibration.resolve_model(name, 2)
+            posterior_check.resolve_model(name, 2)
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(ValueError, match="needs an algorithm with one posterior for all arms, but got vts"):
-        calibration.check(vits.models.linear(3), rows(), "vts")
+        posterior_check.check(vits.models.linear(3), rows(), "vts")
     with pytest.raises(ValueError, match="rewards of a logistic model must be between 0 and 1, but one is"):
-        calibration.check(vits.models.logistic(3), rows(), "vits_ii")
+        posterior_check.check(vits.models.logistic(3), rows(), "vits_ii")
     with pytest.raises(ValueError, match="rewards of a poisson model must be 0 or more, but one is -"):
-        calibration.check(vits.models.poisson(3), rows(), "vits_ii")
+        posterior_check.check(vits.models.poisson(3), rows(), "vits_ii")
 
 
 def test_the_command_ends_with_one_sentence_and_code_2(tmp_path, monkeypatch, capsys):

@@ -11,9 +11,10 @@ import pytest
 from examples import comparison, mushroom, shuttle
 
 import vits
-from vits import replay, simulation
-from vits.data import uci
-from vits.data.records import Edition
+from vits import simulation
+from vits.datasets import uci
+from vits.datasets.records import Edition
+from vits.lab import replay
 
 DATA = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data")
 needs_data = pytest.mark.skipif(

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import vits
-from vits import environments, models, plots, report, results, tables, tuning
-from vits.experiments import base, comparison, linear
+from vits import environments, models
+from vits.lab import plots, results
+from vits.lab.experiments import base, comparison, linear, tuning
+from vits.lab.report import tables
+from vits.lab.report.page import write as write_report
 from vits.types import Observation
 
 SMALL = dataclasses.replace(comparison.EXPERIMENT, horizon=20, seeds=3, dims=(8, 16), blocks=2).only(
@@ -126,7 +129,7 @@ def test_a_run_loads_draws_prints_and_reports(small):
     assert [row[:2] for row in table.rows] == [("any", "vits_ii"), ("linear", "lin_ts")]
     assert table.columns[2:4] == ("zeta=0.1", "zeta=1")
     assert all(len(row) == len(table.columns) for row in table.rows)
-    page = report.write(loaded).read_text()
+    page = write_report(loaded).read_text()
     assert "Time of a round, choosing and learning" in page
     assert "The paper claims nothing that this run could score." in page
 

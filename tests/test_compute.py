@@ -5,8 +5,9 @@ import jax
 import numpy as np
 import pytest
 
-from vits import plots, results, tables
-from vits.experiments import base, compute, gaussian_target
+from vits.lab import plots, results
+from vits.lab.experiments import base, compute, gaussian_target
+from vits.lab.report import tables
 
 SMALL = dataclasses.replace(
     compute.EXPERIMENT, dims=(3,), horizon=1500, seeds=3, blocks=2, condition_number=2.0, epsilon=0.3

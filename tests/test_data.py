@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vits.data import folders, movielens
-from vits.factorise import Entries, alternating_least_squares
+from vits.datasets import movielens
+from vits.datasets.factorise import Entries, alternating_least_squares
 
 ML_1M = Path(__file__).parent.parent.parent / "shared/data/ml-1m"
 needs_data = pytest.mark.skipif(

@@ -6,10 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vits import plots, results, tables
-from vits.experiments import base, gaussian_target, kl
-from vits.experiments.gaussian_target import Contender
-from vits.experiments.walk import course
+from vits.lab import plots, results
+from vits.lab.experiments import base, gaussian_target, kl
+from vits.lab.experiments.gaussian_target import Contender
+from vits.lab.experiments.walk import course
+from vits.lab.report import tables
 from vits.potentials import Prior
 
 CONTENDERS = {contender.label: contender for contender in kl.CONTENDERS}

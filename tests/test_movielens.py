@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import vits
-from vits import cli, results, simulation, tables, tuning
-from vits.data import movielens as ratings
+from vits import cli, simulation
+from vits.datasets import movielens as ratings
+from vits.datasets.factorise import Factors
 from vits.environments.movielens import from_factors, movie_prior
-from vits.experiments import base, movielens
-from vits.experiments.bandit import Contender
-from vits.factorise import Factors
+from vits.lab import results
+from vits.lab.experiments import base, movielens, tuning
+from vits.lab.experiments.bandit import Contender
+from vits.lab.report import tables
 
 ML_1M = Path(__file__).parent.parent.parent / "shared/data/ml-1m"
 needs_data = pytest.mark.skipif(

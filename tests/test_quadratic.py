@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vits import results
-from vits.experiments import quadratic
+from vits.lab import results
+from vits.lab.experiments import quadratic
 
 NAMES = ("vits_ii", "vits_ii_hf", "lmc_ts(10)", "lmc_ts(50)", "lin_ts")
 ORDERED = dict(zip(NAMES, (10, 20, 30, 40, 50), strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.compare import paired
+from vits.lab.compare import paired
 from vits.simulation import simulate_grid
 
 MODEL = vits.models.linear(20)

@@ -9,9 +9,14 @@ import sys
 import numpy as np
 import pytest
 
-from vits import again, cli, compare, registry, report, results, scorecard
-from vits.experiments import base, compute, kl, linear
-from vits.report import markup, numbers
+from vits import cli, registry
+from vits.lab import again, compare, results
+from vits.lab.experiments import base, compute, kl, linear
+from vits.lab.report import html as markup
+from vits.lab.report import scorecard
+from vits.lab.report import sections as numbers
+from vits.lab.report.page import render
+from vits.lab.report.page import write as write_report
 
 WORLDS = linear.EXPERIMENT.worlds[:2]
 SMALL = dataclasses.replace(linear.PRESETS["quick"], worlds=WORLDS, horizon=20, seeds=3).only(
@@ -51,7 +56,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def page(run):
-    return Page(report.write(run).read_text())
+    return Page(write_report(run).read_text())
 
 
 def copy(run, folder, **changes):
@@ -85,8 +90,8 @@ def test_the_page_holds_what_was_found(run, page):
 
 
 def test_the_same_run_gives_the_same_page(run):
-    first = report.write(run).read_bytes()
-    assert report.write(results.load(run.folder)).read_bytes() == first
+    first = write_report(run).read_bytes()
+    assert write_report(results.load(run.folder)).read_bytes() == first
 
 
 def test_names_are_text_and_never_tags(run):
@@ -94,7 +99,7 @@ def test_names_are_text_and_never_tags(run):
     claims = [compare.Claim("<i>", "<script>alert(1)</script>", "holds", "a < b; c")._asdict()]
     settings = {**run.summary["settings"], "title": "</title><script>"}
     hostile = run._replace(summary={**run.summary, "rows": rows, "claims": claims, "settings": settings})
-    text = report.html(hostile, [], "lin_ts")
+    text = render(hostile, [], "lin_ts")
     assert Page(text).all("script") == []
     assert "<script>alert(1)</script>" in Page(text).text
 
@@ -120,12 +125,12 @@ def test_differences_are_paired_with_the_reference():
 
 def test_one_seed_is_reported_without_intervals(tmp_path):
     found = base.run(dataclasses.replace(SMALL, seeds=1).only(["lin_ts", "uniform"]), tmp_path / "run", preset="quick")
-    assert "too few seeds" in Page(report.write(found).read_text()).text
+    assert "too few seeds" in Page(write_report(found).read_text()).text
 
 
 def test_failed_seeds_and_steps_that_were_too_long_are_said_at_the_top(run):
     rows = [{**row, "failed_seeds": 2, "unstable_rounds": 6} for row in run.summary["rows"][:1]]
-    text = Page(report.html(run._replace(summary={**run.summary, "rows": rows}), [], "lin_ts")).text
+    text = Page(render(run._replace(summary={**run.summary, "rows": rows}), [], "lin_ts")).text
     assert "left out of every average: lin_ucb in zeta=0.1, 2 of 3" in text
     assert "too long for a right covariance: lin_ucb in zeta=0.1" in text
     assert "6 (10.0 %)" in text
@@ -147,7 +152,7 @@ def test_the_report_of_steps_to_a_target(tmp_path):
     none = {"diverged": np.zeros(1, bool), "refreshed": np.zeros(1, int), "floor": np.zeros(1), "seconds": np.ones(1)}
     steps = {"h=0.1, kappa=1": 22.0, "h=0.1, kappa=10": np.inf}
     cells = {(where, who): {**none, "steps": np.array([k])} for where, k in steps.items() for who in ("vi_i", "vi_ii")}
-    page = Page(report.write(made(small, tmp_path, cells)).read_text())
+    page = Page(write_report(made(small, tmp_path, cells)).read_text())
     for text in ("at most 50,000 steps", "✓ holds", "> 50,000", "steps median", "below floor"):
         assert text in page.text
     assert "Differences" not in page.text
@@ -165,7 +170,7 @@ def test_the_report_of_computing_time(tmp_path):
         "stride": np.array([50]),
     }
     cells = {("d=20", name): arrays for name in ("vits_i", "lmc_averaged")}
-    page = Page(report.write(made(small, tmp_path, cells)).read_text())
+    page = Page(write_report(made(small, tmp_path, cells)).read_text())
     for text in ("compute-order", "µs a step", "15.0", "1.50", f"1.5 {markup.TIMES} 10⁻⁵"):
         assert text in page.text
 
@@ -231,7 +236,7 @@ def test_what_is_no_finished_run_is_refused_in_one_sentence(command, summary, me
             (folder / "summary.json").write_text(summary)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(ValueError, match=re.escape(message)):
-        scorecard.scorecard([folder]) if command == "claims" else report.write(results.load(folder))
+        scorecard.scorecard([folder]) if command == "claims" else write_report(results.load(folder))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 

@@ -5,9 +5,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
-from vits import plots, results
-from vits.experiments import base, linear
-from vits.plots import style
+from vits.lab import plots, results
+from vits.lab.experiments import base, linear
+from vits.lab.plots import style
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3, chunk=2).only(["lin_ts", "uniform"])
 

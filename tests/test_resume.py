@@ -10,13 +10,13 @@ import time
 
 import pytest
 
-from vits import results
+from vits.lab import results
 
 # Kills itself at the n-th file, when that is written under a temporary name and not yet under its own.
 WORKER = """
 import dataclasses, os, signal, sys
 from pathlib import Path
-from vits.experiments import base, linear
+from vits.lab.experiments import base, linear
 
 folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
 rename, files = os.replace, []

@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vits import environments, plots, results, steps, tables
-from vits.experiments import base, theory
+from vits import environments, steps
+from vits.lab import plots, results
+from vits.lab.experiments import base, theory
+from vits.lab.report import tables
 
 SMALL = dataclasses.replace(
     theory.EXPERIMENT, dims=(2, 3), horizon=40, halvings=1, max_steps=5, seeds=3, num_arms=5, noise=0.1

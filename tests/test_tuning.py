@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits import tuning
-from vits.experiments import base, fixed_linear, fixed_logistic, kl, linear, movielens, quadratic
+from vits.lab.experiments import base, fixed_linear, fixed_logistic, kl, linear, movielens, quadratic, tuning
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
 

@@ -3,7 +3,7 @@
 import importlib
 from typing import Any
 
-_MODULES = ("algorithms", "environments", "history", "models", "plots", "posteriors", "potentials", "results", "steps")
+_MODULES = ("algorithms", "environments", "history", "lab", "models", "posteriors", "potentials", "steps")
 _NAMES = {"Agent": "agent", "make": "algorithms", "simulate": "simulation"}
 
 __version__ = "0.1.0"
@@ -12,12 +12,11 @@ __all__ = [
     "algorithms",
     "environments",
     "history",
+    "lab",
     "make",
     "models",
-    "plots",
     "posteriors",
     "potentials",
-    "results",
     "simulate",
     "steps",
 ]

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from vits import registry, tables
-from vits.data import folders
+from vits import registry
+from vits.datasets import paths
+from vits.lab.report import tables
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -100,7 +101,7 @@ def tune(
 ) -> None:
     """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
     settings = _settings(experiment, preset, seeds=seeds, horizon=horizon, data=data)
-    from vits.tuning import tuning
+    from vits.lab.experiments.tuning import tuning
 
     grids = tuning(settings, tuning_seeds=tuning_seeds)
     _execute(grids, preset, algorithms, folder or Path("results") / f"{experiment}-tuning-{preset}")
@@ -121,8 +122,9 @@ def _settings(experiment: str, preset: str, **changes: Any) -> Any:
 def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from vits import plots, report
-    from vits.experiments import base
+    from vits.lab import plots
+    from vits.lab.experiments import base
+    from vits.lab.report import page
 
     if algorithms is not None:
         settings = settings.only([name.strip() for name in algorithms.split(",")])
@@ -148,7 +150,7 @@ def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -
     _print_table(results.summary)
     pictures = plots.draw(results)
     _print_pictures(pictures)
-    _print_report(report.write(results, pictures=pictures))
+    _print_report(page.write(results, pictures=pictures))
     if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
@@ -164,7 +166,7 @@ def data_(
     """Check a data set; if it is not there, download it from its publisher first."""
     if name not in registry.DATA_SETS:
         raise registry.unknown("data set", name, registry.DATA_SETS)
-    from vits.data import movielens
+    from vits.datasets import movielens
 
     try:
         path = movielens.ensure(folder)
@@ -180,7 +182,7 @@ def data_(
 @app.command(epilog="Example: [bold]vits show results/linear-quick[/]")
 def show(folder: Folder) -> None:
     """Print the table of a finished run."""
-    from vits import results
+    from vits.lab import results
 
     _print_table(results.load(folder).summary)
 
@@ -188,7 +190,7 @@ def show(folder: Folder) -> None:
 @app.command(epilog="Example: [bold]vits plot results/linear-quick[/]")
 def plot(folder: Folder) -> None:
     """Draw the pictures of a finished run again."""
-    from vits import plots, results
+    from vits.lab import plots, results
 
     _print_pictures(plots.draw(results.load(folder)))
 
@@ -201,9 +203,10 @@ def report_(
     ] = None,
 ) -> None:
     """Write a page with the pictures, tables and verdicts of a finished run, and how to run it again."""
-    from vits import report, results
+    from vits.lab import results
+    from vits.lab.report import page
 
-    _print_report(report.write(results.load(folder), reference=reference))
+    _print_report(page.write(results.load(folder), reference=reference))
 
 
 @app.command(epilog="Example: [bold]vits claims results/linear-paper results/kl-paper[/]")
@@ -214,7 +217,7 @@ def claims(
     """Print what the paper claims, and what these runs found of it."""
     if form not in _FORMATS:
         raise registry.unknown("format", form, _FORMATS)
-    from vits import scorecard
+    from vits.lab.report import scorecard
 
     _FORMATS[form](scorecard.scorecard(folders))
 
@@ -224,13 +227,13 @@ def _claims_json(scores: list[Any]) -> None:
 
 
 def _claims_markdown(scores: list[Any]) -> None:
-    from vits import scorecard
+    from vits.lab.report import scorecard
 
     print(scorecard.markdown(scores))
 
 
 def _claims_table(scores: list[Any]) -> None:
-    from vits import scorecard
+    from vits.lab.report import scorecard
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_lines=True)
     table.add_column("claim", ratio=5)
@@ -267,13 +270,13 @@ def check(
 ) -> None:
     """Compare an algorithm's posterior with a long run of NUTS, on your own model and data."""
     registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
-    from vits import calibration
-    from vits.plots import calibration as pictures
+    from vits.lab import posterior_check
+    from vits.lab.plots import posterior_check as pictures
 
-    rows = calibration.load(data)
+    rows = posterior_check.load(data)
     given: dict[str, Any] = {"inverse_temperature": inverse_temperature, "prior_precision": prior_precision}
-    found = calibration.check(
-        calibration.resolve_model(model, rows.features.shape[1]),
+    found = posterior_check.check(
+        posterior_check.resolve_model(model, rows.features.shape[1]),
         rows,
         algorithm,
         **{name: value for name, value in given.items() if value is not None},
@@ -320,7 +323,7 @@ def _keep_compiled_programs() -> None:
     """Let JAX keep compiled programs in the user's cache folder, unless told not to or to keep them elsewhere."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("VITS_NO_COMPILATION_CACHE"):
         return
-    folder = folders.cache() / "xla"
+    folder = paths.cache() / "xla"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()

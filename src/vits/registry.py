@@ -101,4 +101,4 @@ def check_preset(experiment: str, preset: str) -> None:
 def experiment_module(name: str) -> Any:
     """The module of an experiment, imported only now because it brings JAX with it."""
     entry = lookup("experiment", name, EXPERIMENTS)
-    return importlib.import_module("vits." + entry.file.removesuffix(".py").replace("/", "."))
+    return importlib.import_module("vits.lab." + entry.file.removesuffix(".py").replace("/", "."))

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from vits import checks, registry
-from vits.data import uci
-from vits.data.records import Edition
+from vits.datasets import uci
+from vits.datasets.records import Edition
 from vits.environments.base import Environment
 from vits.types import Round
 
@@ -113,7 +113,7 @@ def mushroom(
     Leaving it pays 0. So a poisonous mushroom that is eaten is a regret of 15, an edible one that is left one of 5.
 
     Args:
-        place: where the data are, see `vits.data.uci.mushroom`.
+        place: where the data are, see `vits.datasets.uci.mushroom`.
         encoding: see `classification`.
         edition: what a complete copy of the data looks like.
 
@@ -141,7 +141,7 @@ def shuttle(
     The nine numbers are standardised and cut off at three standard deviations; a tenth feature is always 1.
 
     Args:
-        place: where the data are, see `vits.data.uci.shuttle`.
+        place: where the data are, see `vits.datasets.uci.shuttle`.
         encoding: see `classification`.
         editions: what complete copies of the two files look like.
 

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
 from vits import checks, registry
-from vits.data import movielens as data
+from vits.datasets import movielens as data
+from vits.datasets.factorise import Factors
 from vits.environments.base import Environment
 from vits.environments.fixed_arms import bernoulli
-from vits.factorise import Factors
 from vits.types import Round
 
 Scale = Callable[[Float[Array, " arms"]], Float[Array, " arms"]]

@@ -1,0 +1,1 @@
+"""Experiments: running them, storing their results, drawing and reporting them."""

@@ -1,0 +1,201 @@
+"""The paper's comparison table (section 4), with measurements in place of marks.
+
+The paper gives LinTS, LinUCB, FG-TS, VITS, its Hessian-free form, LMC-TS and VTS marks from ++ to -: for the regret
+bound that is known of them, their complexity and their robustness against conditioning; and it says which are for
+linear rewards alone. A bound cannot be measured. Here all of them play the linear bandit of figure 1, untuned, at both
+condition numbers, and the growth of their regret in T is measured; the time of a round, choosing and learning, is
+measured alone in several dimensions; and those that refuse another model are called linear.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks, environments, models
+from vits.history import with_capacity
+from vits.lab import results
+from vits.lab.experiments import linear
+from vits.lab.experiments.bandit import BanditExperiment, Contender, World, named_policy
+from vits.lab.experiments.base import Cell, Progress
+from vits.lab.results import Arrays
+from vits.policies import Policy
+from vits.types import Observation, Round, State
+
+WARM = 100
+"""Rounds that are played before those that are timed: who looks at all data again has some to look at."""
+
+BLOCK = 100
+"""Rounds that are timed at once; always the same ones, because for some a round costs more the later it is."""
+
+CALLS = 20
+"""How often the program is called to play nothing; the best counts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison(BanditExperiment):
+    """The linear bandit, and the dimensions in which a round is timed."""
+
+    dims: tuple[int, ...]
+    blocks: int
+    """How often a round is timed; the best counts, because whatever else the machine does can only add."""
+
+    def cells(self) -> list[Cell]:
+        """Those of the bandit, and one per dimension and contender for what a round costs."""
+        checks.count("blocks", self.blocks)
+        if not self.dims:
+            raise ValueError("dims must name at least one dimension, but is empty")
+        costs = [self._cost(dim, contender) for dim in self.dims for contender in self.contenders]
+        return [*super().cells(), *costs]
+
+    def tuning_worlds(self) -> tuple[World, ...]:
+        """None: the bandit is that of figure 1, which is tuned there."""
+        return ()
+
+    def _cost(self, dim: int, contender: Contender) -> Cell:
+        policy = named_policy(contender, models.linear(dim))
+        weight = self.seeds * self.horizon // 4
+
+        def compute(progress: Progress) -> Arrays:
+            cost = round_cost(policy, dim, seed=self.seed, blocks=self.blocks)
+            progress(weight)
+            return {
+                "seconds_per_round": cost.seconds,
+                "dim": np.array([dim]),
+                "linear_only": np.array([_is_linear_only(contender)]),
+                "rejected": np.array([cost.rejected]),
+                "seconds": np.array([BLOCK * np.sum(cost.seconds)]),
+            }
+
+        return Cell(
+            environment=f"d={dim}",
+            algorithm=contender.label,
+            chunk="all",
+            hyperparameters=contender.hyperparameters,
+            cost=weight,
+            settings=[dataclasses.asdict(contender), dim, self.blocks, self.seed],
+            compute=compute,
+        )
+
+    def row(
+        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
+    ) -> dict[str, Any]:
+        """Regret and how it grows, or what a round costs."""
+        if "regret" in arrays:
+            found = results.regret_row(environment, algorithm, hyperparameters, arrays)
+            return {**found, "growth_with_rounds": _growth_with_rounds(arrays)}
+        return results.row(
+            environment,
+            algorithm,
+            hyperparameters,
+            horizon=WARM + BLOCK,
+            seeds=1,
+            seconds=float(arrays["seconds"][0]),
+            failed_seeds=0,
+            dim=int(arrays["dim"][0]),
+            seconds_per_round=float(np.min(arrays["seconds_per_round"])),
+            rejected_updates=int(arrays["rejected"][0]),
+            linear_only=bool(arrays["linear_only"][0]),
+        )
+
+
+def _growth_with_rounds(arrays: Arrays) -> float | None:
+    """The exponent of T between half the rounds and all of them, of the mean over seeds: 0.5 for sqrt(T), 1 for T."""
+    curve = results.cumulative(arrays)
+    horizon = curve.shape[1]
+    if not len(curve) or horizon < 2:
+        return None
+    half, whole = np.mean(curve[:, horizon // 2 - 1]), np.mean(curve[:, -1])
+    return float(np.log(whole / half) / np.log(horizon / (horizon // 2))) if half > 0.0 else None
+
+
+def _is_linear_only(contender: Contender) -> bool:
+    """Whether the algorithm refuses a model of another kind."""
+    try:
+        named_policy(contender, models.logistic(2))
+    except ValueError:
+        return True
+    return False
+
+
+class Cost(NamedTuple):
+    """The time of a round in each of several blocks, and how many updates were rejected before and in one of them."""
+
+    seconds: Float[np.ndarray, " blocks"]
+    rejected: int
+
+
+def round_cost(policy: Policy, dim: int, *, seed: int, blocks: int) -> Cost:
+    """Time of a round, choosing and learning, for one player and after compilation.
+
+    The rounds come from the linear bandit at zeta = 1 and are drawn before, so that the world's time is not counted;
+    nor is that of calling the program, which is what it takes to play no round at all.
+    """
+    world = environments.linear(zeta=1.0, dim=dim)
+    world_key, policy_key = jax.random.split(jax.random.key(seed))
+    offered = _draw(world, world_key, WARM + BLOCK)
+    policy = with_capacity(policy, WARM + BLOCK)
+    state, before = _rounds(policy, policy_key, policy.init(policy_key), offered, jnp.asarray(0), jnp.asarray(WARM))
+
+    def timed(num_rounds: int) -> tuple[float, int]:
+        first, end = jnp.asarray(WARM), jnp.asarray(WARM + num_rounds)
+        started = time.perf_counter()
+        played, rejected = _rounds(policy, policy_key, state, offered, first, end)
+        jax.tree.map(lambda x: x.block_until_ready(), played)
+        return time.perf_counter() - started, int(rejected)
+
+    call = min(timed(0)[0] for _ in range(CALLS))
+    found = [timed(BLOCK) for _ in range(blocks)]
+    return Cost(np.array([(took - call) / BLOCK for took, _ in found]), int(before) + found[0][1])
+
+
+@eqx.filter_jit
+def _draw(world: environments.Environment, key: Key[Array, ""], num_rounds: int) -> Round:
+    init_key, key = jax.random.split(key)
+    params = world.init(init_key)
+    return jax.vmap(lambda t: world.draw(jax.random.fold_in(key, t), params, t))(jnp.arange(num_rounds))
+
+
+@eqx.filter_jit
+def _rounds(
+    policy: Policy, key: Key[Array, ""], state: State, offered: Round, first: Int[Array, ""], end: Int[Array, ""]
+) -> tuple[State, Int[Array, ""]]:
+    """The state after rounds first, ..., end - 1, and how many of their updates were rejected."""
+
+    def play(t: Int[Array, ""], carry: tuple[State, Int[Array, ""]]) -> tuple[State, Int[Array, ""]]:
+        state, rejected = carry
+        arms, _, rewards = jax.tree.map(lambda x: x[t], offered)
+        act_key, update_key = jax.random.split(jax.random.fold_in(key, t))
+        action = policy.act(act_key, state, arms)
+        observation = Observation(arms[action], rewards[action], action, arms)
+        state, info = policy.update(update_key, state, observation)
+        return state, rejected + info.rejected.astype(int)
+
+    return jax.lax.fori_loop(first, end, play, (state, jnp.asarray(0)))
+
+
+EXPERIMENT = Comparison(
+    name="comparison",
+    title="Comparison table",
+    worlds=linear.EXPERIMENT.worlds[:2],
+    contenders=(
+        *(contender for contender in linear.EXPERIMENT.contenders if contender.label != "uniform"),
+        Contender("fg_ts", "fg_ts", {**linear.POSTERIOR, "num_arms": 50}),
+    ),
+    model=linear.EXPERIMENT.model,
+    horizon=linear.EXPERIMENT.horizon,
+    seeds=linear.EXPERIMENT.seeds,
+    dims=(20, 40, 80, 160),
+    blocks=10,
+)
+
+PRESETS = {
+    "paper": EXPERIMENT,
+    "quick": dataclasses.replace(EXPERIMENT, horizon=500, seeds=10, dims=(20, 80), blocks=5),
+}

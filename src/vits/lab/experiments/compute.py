@@ -1,0 +1,205 @@
+"""KL against the clock (appendix, "Computation complexity"): which algorithm comes close to a Gaussian target first?
+
+The time of a step is measured alone, after compilation, in rounds of ten steps as the bandits take them: the best of
+several blocks, because whatever else the machine does can only add. The KL comes from a run with many seeds that is not
+timed. Averaging a chain's path and looking at the KL are nobody's cost.
+
+The paper leaves the target open. Here kappa = 10 and h = 0.1 / lmax, in 20 and in 50 dimensions. A chain is read in
+both ways of the KL study: over its path, as in the paper, and in law, which is what Thompson sampling with one draw a
+round needs. `vits_ii_frozen` and `natural` are not in the paper.
+"""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from vits import checks
+from vits.lab import compare
+from vits.lab.compare import Claim
+from vits.lab.experiments import gaussian_target
+from vits.lab.experiments.base import Cell, Progress
+from vits.lab.experiments.gaussian_target import Approximation, Contender
+from vits.lab.experiments.target import COMMON, TargetExperiment, finite, in_law
+from vits.lab.results import Arrays, Results
+from vits.types import State
+
+ROUND = 10
+"""Steps a round, when the time of a step is measured."""
+
+CONTENDERS = (
+    Contender("vits_i", "vits_i", max_seeds=1),
+    Contender("vits_ii", "vits_ii", max_seeds=1),
+    Contender("vits_ii_hf", "vits_ii_hf", max_seeds=1),
+    Contender("vits_ii_frozen", "vits_ii", {"inverse": "frozen", "num_steps": ROUND}, max_seeds=1),
+    *COMMON,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComputeExperiment(TargetExperiment):
+    """Dimensions, and one condition number and step size."""
+
+    everybody = CONTENDERS
+
+    dims: tuple[int, ...]
+    condition_number: float
+    step_size: float
+    blocks: int
+    """How often the time of a step is measured; the best counts."""
+
+    def cells(self) -> list[Cell]:
+        """One cell per dimension and contender."""
+        self.check()
+        checks.count("blocks", self.blocks)
+        checks.positive("step_size", self.step_size, below=1.0)
+        return [self._cell(dim, contender) for dim in self.dims for contender in self.contenders]
+
+    def _cell(self, dim: int, contender: Contender) -> Cell:
+        target = gaussian_target.gaussian_target(self.seed, dim, self.condition_number)
+
+        def compute(progress: Progress) -> Arrays:
+            approximation = gaussian_target.approximation(contender, target, self.step_size)
+            found = self.walk(contender, approximation)
+            in_rounds = dataclasses.replace(
+                contender, hyperparameters={**contender.hyperparameters, "num_steps": ROUND}
+            )
+            timed = gaussian_target.approximation(in_rounds, target, self.step_size)
+            progress(1)
+            return {
+                "kl": found.kl,
+                "steps": found.steps,
+                "diverged": found.diverged,
+                "stride": np.full(len(found.steps), found.stride),
+                "seconds": np.array([found.seconds]),
+                "seconds_per_step": seconds_per_step(timed, self.blocks),
+            }
+
+        return self.cell(
+            f"d={dim}",
+            contender,
+            compute,
+            step_size=self.step_size,
+            dim=dim,
+            condition_number=self.condition_number,
+            blocks=self.blocks,
+        )
+
+    def row(
+        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
+    ) -> dict[str, Any]:
+        """Steps, time of a step, and time to the target; null where most seeds did not meet it."""
+        steps, step_time = arrays["steps"], float(np.min(arrays["seconds_per_step"]))
+        median = float(np.quantile(steps, 0.5, method="nearest"))
+        return self.line(
+            environment,
+            algorithm,
+            hyperparameters,
+            arrays,
+            failed_seeds=int(np.sum(arrays["diverged"])),
+            steps_median=finite(median),
+            not_reached=int(np.sum(np.isinf(steps))),
+            seconds_per_step=step_time,
+            seconds_per_step_median=float(np.median(arrays["seconds_per_step"])),
+            seconds_to_target=finite(median * step_time),
+        )
+
+    def claims(self, found: Results) -> list[Claim]:
+        """VITS-II and HF before LMC averaged over its path, and VITS-I after all of them, in every dimension.
+
+        A time is the median number of steps times the time of one; an algorithm that does not get there needs at
+        least the cap. `x before y` holds if x takes less than 1 / 1.1 of y's time, and fails if it takes more than 1.1
+        times as long.
+        """
+        verdicts: list[str] = []
+        evidence = []
+        for environment in found.environments:
+            times = {
+                row["algorithm"]: (row["seconds_to_target"], row["horizon"] * row["seconds_per_step"])
+                for row in found.summary["rows"]
+                if row["environment"] == environment
+            }
+            order = [("vits_ii", "lmc_averaged"), ("vits_ii_hf", "lmc_averaged")]
+            order += [(name, "vits_i") for name in ("vits_ii", "vits_ii_hf", "lmc_averaged")]
+            found_here = {
+                (first, second): _is_before(times[first], times[second])
+                for first, second in order
+                if first in times and second in times
+            }
+            verdicts += found_here.values()
+            shown = ", ".join(f"{name} {_milliseconds(*time)} ms" for name, time in times.items())
+            compared = ", ".join(f"{a} before {b} {verdict}" for (a, b), verdict in found_here.items())
+            evidence.append(f"{environment}: {compared} ({shown})")
+        return [
+            compare.claim(
+                "compute-order",
+                compare.all_of(*verdicts) if verdicts else compare.INCONCLUSIVE,
+                "; ".join(evidence),
+            )
+        ]
+
+
+def seconds_per_step(approximation: Approximation, blocks: int, rounds: int = 50) -> Float[np.ndarray, " blocks"]:
+    """Time of a step in each of several blocks of `rounds` rounds, one posterior or chain, after compilation."""
+    key = jax.random.key(0)
+    state = Approximation.start(approximation, key)
+    times = []
+    for block in range(blocks + 1):
+        started = time.perf_counter()
+        jax.tree.map(np.asarray, _rounds(approximation, jax.random.fold_in(key, block), state, jnp.asarray(rounds)))
+        times.append((time.perf_counter() - started) / (rounds * ROUND))
+    return np.array(times[1:])  # the first one compiled
+
+
+@eqx.filter_jit
+def _rounds(approximation: Approximation, key: Key[Array, ""], state: State, num_rounds: Int[Array, ""]) -> State:
+    def play(k: Array, state: State) -> State:
+        # The step of the base class: without what an approximation does to read a chain.
+        return Approximation.step(approximation, jax.random.fold_in(key, k), state)[0]
+
+    return jax.lax.fori_loop(0, num_rounds, play, state)
+
+
+def _is_before(first: tuple[float | None, float], second: tuple[float | None, float]) -> str:
+    """Verdict on: the first takes less time; each is the time it took, if it got there, and the time of the cap."""
+    (took, at_least), (other_took, other_at_least) = first, second
+    longer = 1.0 + compare.ALIKE
+    if took is not None and took * longer < (other_took or other_at_least):
+        return compare.HOLDS
+    if other_took is not None and (took or at_least) > other_took * longer:
+        return compare.FAILS
+    return compare.INCONCLUSIVE
+
+
+def _milliseconds(took: float | None, at_least: float) -> str:
+    return f"> {1e3 * at_least:.2g}" if took is None else f"{1e3 * took:.2g}"
+
+
+EXPERIMENT = ComputeExperiment(
+    name="compute",
+    title="KL against computing time",
+    dims=(20, 50),
+    condition_number=10.0,
+    step_size=0.1,
+    epsilon=0.1,
+    contenders=CONTENDERS,
+    horizon=10_000,
+    seeds=1000,
+    blocks=50,
+)
+
+PRESETS = {
+    "paper": EXPERIMENT,
+    "quick": dataclasses.replace(
+        EXPERIMENT,
+        contenders=in_law(CONTENDERS, max_seeds=2),
+        seeds=20,
+        blocks=30,
+    ),
+}

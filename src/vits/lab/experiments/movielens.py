@@ -1,0 +1,163 @@
+"""MovieLens (figure 3): which of a hundred movies to recommend to a user, with one posterior per movie."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from vits import algorithms, environments, models, simulation
+from vits.datasets import movielens as ratings
+from vits.environments.base import Environment
+from vits.environments.movielens import SCALES, MoviePrior, movie_prior
+from vits.environments.movielens import MovieLens as Movies
+from vits.lab import results
+from vits.lab.compare import Claim
+from vits.lab.experiments import tuned
+from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, Statement, World, cheaper, scored
+from vits.lab.replay import replay
+from vits.lab.results import Arrays, Results
+from vits.policies import Policy
+from vits.simulation import Trace
+
+_TUNED = "tempered, tuned"
+
+
+@dataclasses.dataclass(frozen=True)
+class MovieWorld(World):
+    """The movies, and what is made of the mean m and the variance v of those drawn.
+
+    The prior is N(m, diag(v)) as it stands, or tempered like the likelihood, N(m, diag(v) / eta).
+    """
+
+    inverse_temperature: float = 1.0
+    tempered: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class MovieLens(RegretExperiment):
+    """Logistic rewards, a posterior for every movie, and for every seed a prior from the movies it drew."""
+
+    decides: ClassVar[frozenset[str]] = frozenset({"prior_precision"})
+
+    worlds: tuple[MovieWorld, ...]
+    data: str | Path | None = None
+    """Where the ratings are; see `vits.datasets.movielens.find`."""
+    edition: ratings.Edition = ratings.ML_1M
+
+    def settings(self) -> dict[str, Any]:
+        """Everything needed to run it again; the data by their content, since they may lie anywhere."""
+        return {**super().settings(), "data": ratings.checksum(self.data)}
+
+    def content(self) -> list[Any]:
+        """The ratings, by their checksum."""
+        return [ratings.checksum(self.data)]
+
+    def stage(self, world: World) -> Stage:
+        """The movies; every seed brings a prior from those it drew."""
+        assert isinstance(world, MovieWorld)
+        environment = environments.movielens(self.data, edition=self.edition, **world.arguments)
+
+        def policy(contender: Contender, model: models.RewardModel, prior: MoviePrior) -> Policy:
+            return _policy(contender, model, world, environment.num_arms, prior)
+
+        def priors(seeds: Sequence[int]) -> MoviePrior:
+            return jax.vmap(movie_prior)(simulation.worlds(self.seed, environment, seeds=seeds))
+
+        return Stage(environment, policy, priors, MoviePrior(jnp.zeros(environment.dim), jnp.ones(environment.dim)))
+
+    def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
+        """`logit_regret`: what was played, measured on the logit scale too."""
+        assert isinstance(environment, Movies)
+        on_logits = dataclasses.replace(environment, scale=SCALES["logit"])
+        return {"logit_regret": replay(self.seed, on_logits, trace.action, seeds=seeds).regret}
+
+    def tuning_worlds(self) -> tuple[World, ...]:
+        """One for each kind of prior: eta is what is tuned."""
+        kinds: dict[str, MovieWorld] = {}
+        for world in super().tuning_worlds():
+            assert isinstance(world, MovieWorld)
+            kinds.setdefault("tempered" if world.tempered else "untempered", world)
+        return tuple(dataclasses.replace(world, label=label, inverse_temperature=1.0) for label, world in kinds.items())
+
+    def row(
+        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
+    ) -> dict[str, Any]:
+        """Regret in probabilities, and in logits as the authors measure it."""
+        (world,) = (world for world in self.worlds if world.label == environment)
+        prior = {"inverse_temperature": world.inverse_temperature, "tempered": world.tempered}
+        logit = results.regret_row(environment, algorithm, {}, {**arrays, "regret": arrays["logit_regret"]})
+        return {
+            **results.regret_row(environment, algorithm, {**prior, **hyperparameters}, arrays),
+            "logit_regret_mean": logit["regret_mean"],
+            "logit_regret_stderr": logit["regret_stderr"],
+            "logit_regret_median": logit["regret_median"],
+        }
+
+    def claims(self, found: Results) -> list[Claim]:
+        """LinTS is worst; VITS is slightly better than LMC-TS and cheaper: at their best with a tempered prior."""
+        variants = ("vits_ii", "vits_ii_hf")
+        return [
+            *scored(
+                "movielens-lints", found, *(Statement(_TUNED, name, "<", "lin_ts") for name in (*variants, "lmc_ts"))
+            ),
+            *scored(
+                "movielens-vits",
+                found,
+                *(Statement(_TUNED, name, "<", "lmc_ts") for name in variants),
+                also=lambda: cheaper(found, [_TUNED], variants, "lmc_ts"),
+            ),
+        ]
+
+
+def _policy(
+    contender: Contender, model: models.RewardModel, world: MovieWorld, num_arms: int, prior: MoviePrior
+) -> Policy:
+    if contender.algorithm == "uniform":
+        return algorithms.make("uniform", model)
+    if "inverse_temperature" not in inspect.signature(getattr(algorithms, contender.algorithm)).parameters:
+        raise ValueError(
+            f"'{contender.algorithm}' cannot play here: it has no inverse_temperature, which the world sets"
+        )
+    hyperparameters = {"inverse_temperature": world.inverse_temperature, **contender.hyperparameters}
+    scale = hyperparameters["inverse_temperature"] if world.tempered else 1.0
+    return algorithms.make(
+        contender.algorithm, model, per_arm=num_arms, prior=(prior.mean, prior.variance / scale), **hyperparameters
+    )
+
+
+EXPERIMENT = MovieLens(
+    name="movielens",
+    title="MovieLens",
+    worlds=(
+        MovieWorld("eta=10", "movielens", inverse_temperature=10.0),
+        MovieWorld("eta=1", "movielens", inverse_temperature=1.0),
+        MovieWorld("eta=100", "movielens", inverse_temperature=100.0),
+        MovieWorld("untempered", "movielens", inverse_temperature=10.0, tempered=False),
+        MovieWorld(_TUNED, "movielens", hyperparameters=tuned.MOVIELENS, inverse_temperature=10.0),
+    ),
+    contenders=(
+        Contender("vits_ii", "vits_ii"),
+        Contender("vits_ii_single", "vits_ii", {"draws": "single"}),
+        Contender("vits_ii_hf", "vits_ii_hf"),
+        Contender("vits_ng", "vits_ng"),
+        Contender("laplace_ts", "laplace_ts"),
+        Contender("lmc_ts", "lmc_ts", {"num_steps": 10}),
+        Contender("lin_ts", "lin_ts", model=Model("linear", {"dim": 5})),
+        Contender("uniform", "uniform"),
+    ),
+    model=Model("logistic", {"dim": 5}),
+    horizon=5000,
+    seeds=50,
+    chunk=10,
+)
+
+PRESETS = {
+    "paper": EXPERIMENT,
+    "quick": dataclasses.replace(
+        EXPERIMENT, worlds=(EXPERIMENT.worlds[1], EXPERIMENT.worlds[-1]), horizon=1000, seeds=10
+    ),
+}

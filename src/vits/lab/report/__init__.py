@@ -1,0 +1,1 @@
+"""Tables, claims and pages made from finished runs."""

@@ -1,0 +1,92 @@
+"""The paper's claims beside what finished runs found of them, one verdict for each claim."""
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from vits import registry
+from vits.lab import again, summary
+
+NOT_RUN = "not run"
+
+
+class Score(NamedTuple):
+    """A claim and the verdict of the run that counts; `preset` and `folder` are empty where no run scores it."""
+
+    id: str
+    claim: str
+    verdict: str
+    evidence: str
+    experiment: str
+    preset: str = ""
+    folder: str = ""
+    changes: tuple[str, ...] = ()
+    """What that run changed of its preset."""
+    others: tuple[str, ...] = ()
+    """Runs that score it too and do not count, with their verdicts."""
+
+    @property
+    def run(self) -> str:
+        """The preset it came from, and whether something of that was changed."""
+        return f"{self.preset}, changed" if self.changes else self.preset
+
+    @property
+    def findings(self) -> list[str]:
+        """The evidence piece by piece."""
+        return [piece for piece in self.evidence.split("; ") if piece]
+
+
+def scorecard(folders: Iterable[str | Path]) -> list[Score]:
+    """Score every claim, in the paper's order; claims that are not the paper's come last.
+
+    Where several runs score a claim, one of a preset as it stands counts before one that changed something, the paper's
+    preset before quick and quick before others, and of two that are alike in this the one that is named later.
+
+    Args:
+        folders: finished runs.
+
+    Returns:
+        One score per claim, `not run` where no run scores it.
+    """
+    found: dict[str, list[Score]] = {name: [] for name in registry.CLAIMS}
+    for folder in dict.fromkeys(map(Path, folders)):
+        run = summary.load(folder)
+        changes = tuple(again.changes(run))
+        for claim in run["claims"]:
+            where = {"experiment": run["experiment"], "preset": run["preset"], "folder": str(folder)}
+            score = Score(**claim, **where, changes=changes)
+            found.setdefault(claim["id"], []).append(score)
+    return [_counting(name, scores) for name, scores in found.items()]
+
+
+def _counting(name: str, scores: list[Score]) -> Score:
+    if not scores:
+        return Score(name, registry.CLAIMS[name], NOT_RUN, "", experiment_of(name))
+    *others, chosen = sorted(scores, key=_weight)  # stable: the later one stays last
+    return chosen._replace(others=tuple(f"{other.folder} ({other.run}): {other.verdict}" for other in others))
+
+
+def _weight(score: Score) -> tuple[bool, int]:
+    return not score.changes, {"paper": 2, "quick": 1}.get(score.preset, 0)
+
+
+def experiment_of(claim: str) -> str:
+    """The experiment that scores a claim of the paper: its name begins the claim's, but for the theorem's."""
+    return next((name for name in registry.EXPERIMENTS if claim.startswith(name)), "theory")
+
+
+def tally(scores: Iterable[Score]) -> str:
+    """How many claims hold, fail and so on, in one line."""
+    counts = Counter(score.verdict for score in scores)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*summary.VERDICTS, NOT_RUN) if counts[verdict])
+
+
+def markdown(scores: Iterable[Score]) -> str:
+    """The scorecard as a table in Markdown."""
+    lines = ["| claim | verdict | evidence | run |", "|---|---|---|---|"]
+    for score in scores:
+        run = f"`{score.experiment}`" + (f", {score.run}" if score.run else "")
+        cells = (f"**{score.id}** {score.claim}", score.verdict, "<br>".join(score.findings), run)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
