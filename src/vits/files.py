@@ -1,9 +1,11 @@
-"""Files, each written whole or not at all."""
+"""Files that are written whole or not at all, and are on disk when the call returns."""
 
+import contextlib
 import io
 import json
 import os
-import tempfile
+import secrets
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -14,33 +16,69 @@ import numpy as np
 from jaxtyping import Shaped
 
 Arrays = dict[str, Shaped[np.ndarray, "..."]]
-"""What an npz file holds."""
+"""The content of an npz file."""
 
 UNFINISHED = ".unfinished"
-"""How the name of a file ends while it is written."""
+"""Suffix of a file that is being written."""
+
+KINDS = (
+    (stat.S_ISREG, "a regular file"),
+    (stat.S_ISLNK, "a symbolic link"),
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, whenever the process ends."""
+def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file so that readers see the old content or the new one, even after a crash.
+
+    The file and its folder are synced to disk before the call returns. Permissions follow the umask.
+
+    Args:
+        path: the file; folders that are missing are made.
+        content: what to write.
+        private: nobody but the owner may read the file.
+
+    Raises:
+        ValueError: there is something at `path` that is not a regular file. It is left alone.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        check_regular(path, os.lstat(path).st_mode)
+    missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=UNFINISHED)
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}{UNFINISHED}"
+    # The kernel applies the umask to a new file. Python can only read the umask by changing it, for all threads.
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        os.chmod(temporary, 0o644)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink()
         raise
+    for folder in (path.parent, *(folder.parent for folder in missing)):
+        _sync_folder(folder)
+
+
+def check_regular(path: Path, mode: int) -> None:
+    """Raise unless the mode of a file is that of a regular one."""
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in KINDS if is_kind(mode)), "of an unknown kind")
+        raise ValueError(f"'{path}' must be a regular file, but is {kind}")
 
 
 def unfinished(folder: Path) -> list[Path]:
-    """What processes that were killed while writing left in a folder."""
+    """Files in a folder that a killed process did not finish."""
     return list(folder.glob(f".*{UNFINISHED}"))
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON atomically; a NaN is refused, because JSON has none."""
+    """Write JSON atomically. NaN is refused, because JSON has none."""
     write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
@@ -52,9 +90,19 @@ def save_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def load_arrays(path: Path) -> Arrays:
-    """Read an npz file whole; a `ValueError` says what is wrong with one that is damaged."""
+    """Read all arrays of an npz file; a `ValueError` says what is wrong with a damaged one."""
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from None
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # Windows cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -34,7 +34,7 @@ def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]
     np.savez(buffer, allow_pickle=False, header=text, **arrays)
     content = buffer.getvalue()
     first = b"%s %d %s\n" % (MAGIC, VERSION, hashlib.sha256(content).hexdigest().encode())
-    write_atomically(Path(path), first + content)
+    write_atomically(Path(path), first + content, private=True)
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
