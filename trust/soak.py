@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Key
 
 import vits
 from trust import reference
-from vits.policies import Thompson
+from vits.policies import PosteriorPolicy
 from vits.posteriors.base import GaussianPosterior
 from vits.posteriors.vits import INVERSE_TOLERANCE
 from vits.types import Info, Observation, State
@@ -37,7 +37,7 @@ class Soak(NamedTuple):
     """What is run, for how long, how many of the last observations count, and the posterior that it should have."""
 
     name: str
-    policy: Thompson
+    policy: PosteriorPolicy
     rounds: int
     kept: int
     reference: Callable[[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]], reference.Gaussian]
@@ -74,10 +74,10 @@ def soaks(scale: float = 1.0) -> list[Soak]:
     window = 256
     exact = lambda phi, r: reference.linear(phi, r, eta=1.0, precision=1.0)  # noqa: E731
     closest = lambda phi, r: reference.logistic(phi, r, eta=1.0, precision=1.0, variational=True)  # noqa: E731
-    windowed = vits.make("vits_ii", linear, window=window, num_steps=20)
-    full = vits.make("vits_ii", logistic, num_steps=2, capacity=tenth)
+    windowed = vits.algorithms.vits_ii(linear, window=window, num_steps=20)
+    full = vits.algorithms.vits_ii(logistic, num_steps=2, capacity=tenth)
     return [
-        Soak("lin_ts", vits.make("lin_ts", linear), million, million, exact),
+        Soak("lin_ts", vits.algorithms.lin_ts(linear), million, million, exact),
         Soak("vits_ii, window 256", windowed, million, window, exact),
         Soak("vits_ii, logistic, all data", full, tenth, tenth, closest),
     ]
@@ -94,7 +94,7 @@ def world(key: Key[Array, ""], is_logistic: bool, theta: Float[Array, " d"]) -> 
 
 
 @eqx.filter_jit
-def play(policy: Thompson, state: State, key: Key[Array, ""]) -> tuple[State, tuple[Array, Array, Info]]:
+def play(policy: PosteriorPolicy, state: State, key: Key[Array, ""]) -> tuple[State, tuple[Array, Array, Info]]:
     """`CHUNK` rounds, and the observations and diagnostics of each."""
     is_logistic = isinstance(policy.model, vits.models.Logistic)
     theta = jnp.linspace(-0.5, 0.5, DIM)

@@ -30,10 +30,25 @@ PROGRAMS = 256
 LAPACK = threading.RLock()
 """Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
 
-_ONE_BY_ONE = functools.partial(
-    jax.jit, compiler_options={"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
-)
-"""Compiled to run its operations one after the other: each is too short to be worth handing to another thread."""
+_SEQUENTIAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
+
+
+@functools.cache
+def supported_options() -> dict[str, str]:
+    """The compiler options that this version of XLA knows: all of `_SEQUENTIAL`, or none."""
+    try:
+        jax.jit(lambda x: x, compiler_options=_SEQUENTIAL).lower(0.0).compile()
+    except jax.errors.JaxRuntimeError as error:
+        if "No such compile option" not in str(error):
+            raise
+        return {}
+    return _SEQUENTIAL
+
+
+def _one_by_one(function: Callable[..., Any]) -> Any:
+    """Compile a function to run its operations one after the other: each is too short for another thread."""
+    return jax.jit(function, compiler_options=supported_options())
+
 
 _HOLE = object()
 
@@ -114,7 +129,7 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
             arrays[i] = array
         return arrays
 
-    @_ONE_BY_ONE
+    @_one_by_one
     def score(view: Arrays, key: Array, number: Array, features: Array) -> Array:
         return scores(whole(view), decision_key(key, number), features)
 
@@ -209,14 +224,14 @@ def learner(policy: Skeleton, state: Skeleton) -> Learner:
         new, info = agent.update(decision_key(key, number), old, row)
         return new, jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
 
-    @_ONE_BY_ONE
+    @_one_by_one
     def one(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch
     ) -> tuple[Arrays, Array]:
         new, found = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
         return take_apart(new)[1], jnp.append(found, -1 + found[0])
 
-    @_ONE_BY_ONE
+    @_one_by_one
     def many(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch, count: Array
     ) -> tuple[Arrays, Array]:
