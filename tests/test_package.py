@@ -65,10 +65,12 @@ def texts():
     """The docstrings of the package and its pages, each with the file it is from."""
     for path in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-                yield node.value.value, path
+            match node:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    yield text, path
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        yield path.read_text(), path
+        if not path.name.startswith("new-"):  # these name what the reader adds
+            yield path.read_text(), path
 
 
 def mentioned():
@@ -108,7 +110,7 @@ decision = agent.decide(np.zeros((5, 8)))
 agent.learn(decision.id, 1.0)
 agent.lern(decision.id, 1.0)  # error: "Agent" has no attribute "lern"
 decision.propensitty  # error: "Decision" has no attribute "propensitty"
-decision.propensity() + "x"  # error: Unsupported operand types
+decision.propensity() + "x"  # error: [operator]
 agent.posterior().men  # error: has no attribute "men"
 model = vits.models.linear(20)
 vits.make(3, model)  # error: Argument 1 to "make" has incompatible type "int"
