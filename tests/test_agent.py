@@ -13,7 +13,7 @@ import pytest
 from tests.agents import ARMS, REWARDS, RNG, ROWS, assert_posterior, laplace, lin_ts, ridge
 
 import vits
-from vits.potentials.feel_good import feel_good
+from vits.algorithms.feel_good import feel_good_potential as feel_good
 from vits.types import Observation
 
 

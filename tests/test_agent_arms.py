@@ -11,7 +11,7 @@ from tests.agents import ARMS, REWARDS, RNG, ROWS, assert_posterior, laplace, li
 import vits
 from vits.agent.growth import moved
 from vits.history import buffer
-from vits.posteriors.paged import paged
+from vits.history.paged import paged
 from vits.types import Observation
 
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vits import registry
+from vits import catalogue
 
 
 def vits(*arguments, cwd=None):
@@ -20,7 +20,7 @@ def test_list_names_everything_and_imports_no_jax():
     code = "import sys; from vits.cli import app; app(['list'], standalone_mode=False); assert 'jax' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    for name in (*registry.ALGORITHMS, *registry.EXPERIMENTS):
+    for name in (*catalogue.ALGORITHMS, *catalogue.EXPERIMENTS):
         assert name in done.stdout
 
 
@@ -118,6 +118,6 @@ def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path):
     assert cache_folder(XDG_CACHE_HOME=str(tmp_path)) == "None"
 
 
-@pytest.mark.parametrize("name", registry.EXPERIMENTS)
+@pytest.mark.parametrize("name", catalogue.EXPERIMENTS)
 def test_every_preset_can_be_asked_for_by_its_name(name):
-    assert set(registry.experiment_module(name).PRESETS) == {*registry.PRESETS, *registry.MORE_PRESETS.get(name, ())}
+    assert set(catalogue.experiment_module(name).PRESETS) == set(catalogue.EXPERIMENTS[name].presets)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.posteriors.ensemble import Copies, NoisyCopies
+from vits.algorithms.ensemble import Copies, NoisyCopies
 from vits.types import Observation
 
 

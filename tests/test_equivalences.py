@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trust import reference
 
 import vits
-from vits import registry
+from vits import catalogue
 from vits.types import Observation
 
 DIM, COUNT, ARMS = 3, 20, 4
@@ -93,7 +93,7 @@ def test_rotating_the_features_rotates_the_posterior(name, seed):
         assert_close(posterior(name, features @ turn.T, rewards), (turn @ mean, turn @ cov @ turn.T), 1e-7)
 
 
-@pytest.mark.parametrize("name", list(registry.ALGORITHMS))
+@pytest.mark.parametrize("name", list(catalogue.ALGORITHMS))
 def test_without_data_every_algorithm_has_the_prior(name, x64):
     extra = {"num_arms": ARMS} if name == "vts" else {}
     lam, eta = 4.0, 1.0

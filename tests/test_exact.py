@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.posteriors.exact import Exact
+from vits.algorithms.exact import Exact
 from vits.potentials import potential
 from vits.types import Observation
 

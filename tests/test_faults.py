@@ -8,6 +8,7 @@ from trust import faults, oracles, reference
 from trust.cases import ALGORITHMS, FAULTS
 
 import vits
+from vits.inference import guards
 from vits.types import report
 
 FAST = ("lin_ts",)
@@ -75,7 +76,7 @@ class Forgetful(eqx.Module):
     def update(self, key, state, observation):
         count, inner = state
         new, _ = self.honest.update(key, inner, observation)
-        kept = vits.types.choose(count % 5 != 4, new, inner)
+        kept = guards.choose(count % 5 != 4, new, inner)
         return (count + 1, kept), report(is_finite=jnp.asarray(True))
 
 

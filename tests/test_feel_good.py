@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import vits
+from vits.algorithms.feel_good import feel_good_potential as feel_good
 from vits.potentials import potential
-from vits.potentials.feel_good import feel_good
 from vits.types import Observation
 
 DIM, ROUNDS, ARMS = 4, 9, 5

@@ -9,7 +9,8 @@ import pytest
 import vits
 from vits import history as histories
 from vits.history import BLOCK, History, buffer, with_capacity
-from vits.types import Observation, choose, overflowed
+from vits.inference.guards import choose, overflowed
+from vits.types import Observation
 
 DIM = 3
 RNG = np.random.default_rng(0)

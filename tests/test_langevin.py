@@ -8,7 +8,7 @@ import pytest
 
 import vits
 from vits import steps
-from vits.posteriors.langevin import Langevin, LangevinState, bounded, design_matrix, iterated
+from vits.algorithms.langevin import Langevin, LangevinState, bounded, design_matrix, iterated
 from vits.potentials import potential
 from vits.potentials.autodiff import MARGIN
 from vits.types import Observation

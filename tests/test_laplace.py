@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.posteriors.laplace import Laplace
+from vits.algorithms.laplace import Laplace
 from vits.potentials import Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import digamma, gammaln, softmax
 
 import vits
+from vits.algorithms.mixture import Factors, Mixture, MixtureState
 from vits.history import Buffer
-from vits.posteriors.mixture import Factors, Mixture, MixtureState
 from vits.potentials import Prior
 from vits.types import Observation
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.posteriors.natural import Natural
+from vits.algorithms.natural import Natural
 from vits.potentials import Derivatives, Expectations, Potential, Prior, potential
 from vits.types import Observation, Scalar
 

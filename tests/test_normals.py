@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from vits.normals import normal
+from vits.linalg import normal
 
 
 @pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 3, 4), (0, 3)])

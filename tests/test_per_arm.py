@@ -15,8 +15,8 @@ from vits import policies
 from vits.algorithms import one_per_arm
 from vits.environments import Environment
 from vits.history import Buffer, History, with_capacity
-from vits.posteriors.base import Posterior
-from vits.posteriors.paged import CHUNK, PAGE, PagedHistory, paged
+from vits.history.paged import CHUNK, PAGE, PagedHistory, paged
+from vits.inference.base import Posterior
 from vits.types import Observation, Round
 
 ARMS, DIM = 3, 2

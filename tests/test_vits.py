@@ -6,8 +6,8 @@ import pytest
 
 import vits
 from vits import steps
-from vits.posteriors import draws
-from vits.posteriors import vits as family
+from vits.algorithms import vits as family
+from vits.inference import draws
 from vits.potentials import potential
 from vits.types import Observation
 

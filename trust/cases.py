@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits import algorithms, registry
+from vits import algorithms, catalogue
 
 DIM, ARMS, HALF = 4, 3, 12
 """Features, arms on offer, and rounds before and after the one in the middle."""
@@ -168,4 +168,4 @@ FAULTS = (
     Fault("logistic, lambda 1e-3", settings=_value(prior_precision=1e-3), model="logistic"),
 )
 
-ALGORITHMS = tuple(registry.ALGORITHMS)
+ALGORITHMS = tuple(catalogue.ALGORITHMS)

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 import vits
+from vits.inference.base import Moments
 from vits.policies import Thompson
-from vits.posteriors.base import Moments
 from vits.types import Observation
 
 

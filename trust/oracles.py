@@ -19,7 +19,7 @@ from scipy import stats
 
 from trust import reference
 from trust.reference import Gaussian, Rows, Vector
-from vits.posteriors.laplace import TOLERANCE as NEWTON
+from vits.algorithms.laplace import TOLERANCE as NEWTON
 
 RARE = 1e-7
 """How improbable a draw may be before it counts as wrong: about one false alarm in a thousand campaigns."""

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Key
 
 import vits
 from trust import reference
+from vits.algorithms.vits import INVERSE_TOLERANCE
+from vits.inference.base import GaussianPosterior
 from vits.policies import PosteriorPolicy
-from vits.posteriors.base import GaussianPosterior
-from vits.posteriors.vits import INVERSE_TOLERANCE
 from vits.types import Info, Observation, State
 
 DIM, ARMS = 5, 4

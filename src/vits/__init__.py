@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what a type checker sees; tests compare it with what there is
     from vits import agent as agent
     from vits import algorithms as algorithms
-    from vits import checks as checks
+    from vits import catalogue as catalogue
     from vits import cli as cli
     from vits import datasets as datasets
     from vits import environments as environments
     from vits import files as files
     from vits import history as history
+    from vits import inference as inference
     from vits import lab as lab
     from vits import linalg as linalg
     from vits import models as models
-    from vits import normals as normals
     from vits import offline as offline
     from vits import policies as policies
-    from vits import posteriors as posteriors
     from vits import potentials as potentials
-    from vits import registry as registry
     from vits import simulation as simulation
     from vits import steps as steps
     from vits import types as types
+    from vits import validate as validate
     from vits.agent import Agent as Agent
     from vits.algorithms import make as make
     from vits.simulation import simulate as simulate

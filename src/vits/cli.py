@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from typer.exceptions import TyperException
 
-from vits import registry
+from vits import catalogue, validate
 from vits.datasets import paths
 from vits.lab.report import tables
 
@@ -46,12 +46,12 @@ Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 def list_() -> None:
     """List the experiments and the algorithms."""
     table = Table("experiment", "what it shows", "in the paper", box=None, header_style="bold")
-    for entry in registry.EXPERIMENTS.values():
+    for entry in catalogue.EXPERIMENTS.values():
         table.add_row(entry.name, entry.summary, entry.reference)
     out.print(table, "")
     table = Table("algorithm", "what it does", "reference", box=None, header_style="bold")
-    for entry in registry.ALGORITHMS.values():
-        table.add_row(entry.name, entry.summary, entry.reference)
+    for row in catalogue.ALGORITHMS.values():
+        table.add_row(row.name, row.summary, row.reference)
     out.print(table)
 
 
@@ -108,11 +108,10 @@ def tune(
 
 
 def _settings(experiment: str, preset: str, **changes: Any) -> Any:
-    registry.lookup("experiment", experiment, registry.EXPERIMENTS)
-    registry.check_preset(experiment, preset)
+    catalogue.experiment(experiment, preset)
     import dataclasses
 
-    settings = registry.experiment_module(experiment).PRESETS[preset]
+    settings = catalogue.experiment_module(experiment).PRESETS[preset]
     changes = {name: value for name, value in changes.items() if value is not None}
     if "data" in changes and not hasattr(settings, "data"):
         raise ValueError(f"experiment '{experiment}' reads no data set; leave out --data, which is {changes['data']}")
@@ -164,8 +163,8 @@ def data_(
     ] = None,
 ) -> None:
     """Check a data set; if it is not there, download it from its publisher first."""
-    if name not in registry.DATA_SETS:
-        raise registry.unknown("data set", name, registry.DATA_SETS)
+    if name not in catalogue.DATA_SETS:
+        raise validate.unknown("data set", name, catalogue.DATA_SETS)
     from vits.datasets import movielens
 
     try:
@@ -216,7 +215,7 @@ def claims(
 ) -> None:
     """Print what the paper claims, and what these runs found of it."""
     if form not in _FORMATS:
-        raise registry.unknown("format", form, _FORMATS)
+        raise validate.unknown("format", form, _FORMATS)
     from vits.lab.report import scorecard
 
     _FORMATS[form](scorecard.scorecard(folders))
@@ -269,7 +268,7 @@ def check(
     folder: Annotated[Path, typer.Option("--out", help="Folder for the picture.")] = Path("results/check"),
 ) -> None:
     """Compare an algorithm's posterior with a long run of NUTS, on your own model and data."""
-    registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
+    catalogue.algorithm(algorithm)
     from vits.lab import posterior_check
     from vits.lab.plots import posterior_check as pictures
 

@@ -5,13 +5,14 @@ wait for the other, forever. So the decompositions here take the members of a ba
 and agents are free to run side by side; `calls_batched_lapack` finds programs that are not.
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Key
 
 from vits.types import Scalar
 
@@ -133,3 +134,12 @@ def refreshed_inverse_if(
     # Where nobody looks, `doubtful` is false: nothing was repaired. A constant would be one operation more to start.
     unseen = Inverse(guess, jnp.zeros((), matrix.dtype), doubtful)
     return jax.lax.while_loop(lambda carry: carry[0], look, (doubtful, unseen))[1]
+
+
+def normal(key: Key[Array, ""], shape: tuple[int, ...], dtype: Any = float) -> Float[Array, "..."]:
+    """The numbers of `jax.random.normal`, drawn as one row and then reshaped.
+
+    With axes of length ten or twenty XLA unrolls the generator once for each entry: the program takes seconds longer
+    to compile and draws more slowly.
+    """
+    return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)

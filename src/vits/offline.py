@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits import checks
+from vits import validate
 from vits.agent import Agent, Decision
 from vits.agent.decisions import propensity_of
 
@@ -147,12 +147,12 @@ def _mean(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
 
 def _checked(log: Log) -> tuple[Float[np.ndarray, " rounds"], Float[np.ndarray, " rounds"]]:
     num_rounds = len(log.arms)
-    checks.count("the number of rounds in the log", num_rounds)
+    validate.count("the number of rounds in the log", num_rounds)
     if len(log.contexts) != num_rounds:
         raise ValueError(f"there must be {num_rounds} contexts, one for each arm played, but are {len(log.contexts)}")
     for name, values in (("rewards", log.rewards), ("propensities", log.propensities)):
-        checks.shape(name, values, (num_rounds,))
-        checks.finite(name, values)
+        validate.shape(name, values, (num_rounds,))
+        validate.finite(name, values)
     rewards, propensities = np.asarray(log.rewards, float), np.asarray(log.propensities, float)
     allowed = (propensities > 0) & (propensities <= 1)
     if not np.all(allowed):

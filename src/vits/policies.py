@@ -1,16 +1,18 @@
-"""Policies: choosing an arm from what a posterior says. Choosing only; inference lives in `posteriors`."""
+"""Policies: choosing an arm from what a posterior says. Choosing only; inference lives in `vits.inference`."""
 
 import abc
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from vits import validate
+from vits.inference.base import GaussianPosterior, Posterior
+from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
-from vits.posteriors.base import GaussianPosterior, Posterior
-from vits.posteriors.per_arm import PerArm
+from vits.potentials import Potential
 from vits.types import Info, Observation, Scalar, State, all_finite, as_real, conformed, report
 
 
@@ -145,3 +147,41 @@ class Uniform(Policy):
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
         """Nothing to learn."""
         return state, report(is_finite=all_finite((observation.features, observation.reward)))
+
+
+def longest_menu(policy: Policy) -> int | None:
+    """How many arms a round may offer, for a policy whose observations must carry all of them; else None."""
+    nodes = jax.tree.leaves(policy, is_leaf=_is_potential)
+    return next((node.longest_menu for node in nodes if _is_potential(node) and node.longest_menu is not None), None)
+
+
+def _is_potential(node: Any) -> bool:
+    return isinstance(node, Potential)
+
+
+def one_per_arm(policy: Policy, num_arms: int) -> ThompsonPerArm:
+    """The same algorithm with an independent posterior for every arm: a = argmax f(theta_a; phi_a).
+
+    Only the arm that was played learns from its reward. All arms have the same prior and the same hyperparameters.
+    `vits.make(name, model, per_arm=num_arms)` is short for this.
+
+    Args:
+        policy: a Thompson sampling policy with one posterior for all arms.
+        num_arms: how many arms there are, in every round, in the same order.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> shared = vits.algorithms.vits_ii(vits.models.linear(3))
+        >>> policy = vits.algorithms.one_per_arm(shared, num_arms=10)
+    """
+    validate.count("per_arm", num_arms)
+    if isinstance(policy, ThompsonPerArm):
+        raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
+    if not isinstance(policy, Thompson):
+        raise ValueError(f"per_arm needs a Thompson sampling algorithm, but got {type(policy).__name__}")
+    if longest_menu(policy) is not None:
+        raise ValueError("per_arm cannot go with fg_ts, whose bonus compares all arms under the same parameters")
+    return ThompsonPerArm(policy.model, PerArm(policy.posterior, num_arms))

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vits import checks, linalg
+from vits import linalg, validate
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
 from vits.policies import Policy, PosteriorPolicy
@@ -203,14 +203,14 @@ def _run(
 
     They share a policy, or player i has the one at `own_policy[i]` of the leading axis.
     """
-    checks.count("horizon", horizon)
-    checks.finite("environment", _numbers(environment))
-    checks.finite("policy", _numbers(policy))
+    validate.count("horizon", horizon)
+    validate.finite("environment", _numbers(environment))
+    validate.finite("policy", _numbers(policy))
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     if workers is None:
         workers = os.cpu_count() or 1
-    checks.count("workers", workers)
+    validate.count("workers", workers)
     policy = with_capacity(policy, horizon)
     groups = _groups(len(players), workers)
     has_own = own_policy is not None
@@ -356,12 +356,12 @@ def _groups(num_players: int, workers: int) -> Int[np.ndarray, "groups size"]:
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
     if isinstance(seeds, (int, np.integer)):
-        checks.count("seeds", seeds)
+        validate.count("seeds", seeds)
         return np.arange(seeds)
     if len(seeds) == 0:
         raise ValueError("seeds must name at least one seed, but is empty")
     for seed in seeds:
-        checks.count("every seed", seed, least=0)
+        validate.count("every seed", seed, least=0)
     return np.asarray(seeds)
 
 

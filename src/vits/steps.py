@@ -13,7 +13,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from vits import checks, linalg, registry
+from vits import linalg, validate
 from vits.potentials import Data, Potential
 from vits.types import Scalar
 
@@ -119,26 +119,26 @@ class AtMost(StepRule):
 
 def constant(step_size: Scalar | float) -> Constant:
     """The same step h in every round."""
-    checks.positive("step_size", step_size)
+    validate.positive("step_size", step_size)
     return Constant(jnp.asarray(step_size, float))
 
 
 def per_observation(step_size: Scalar | float) -> PerObservation:
     """The paper's h / (eta t). It can blow up in the first rounds: see `at_most`."""
-    checks.positive("step_size", step_size)
+    validate.positive("step_size", step_size)
     return PerObservation(jnp.asarray(step_size, float))
 
 
 def safe(step_size: Scalar | float = 0.9) -> Safe:
     """The fraction `step_size` of the largest step that is certain to be stable."""
-    checks.positive("step_size", step_size, below=1.0)
+    validate.positive("step_size", step_size, below=1.0)
     return Safe(jnp.asarray(step_size, float))
 
 
 def theory(*, horizon: int, noise: Scalar | float = 1.0) -> Theory:
     """The step and the number of steps of the regret bound; `num_steps` becomes the cap on the latter."""
-    checks.count("horizon", horizon)
-    checks.positive("noise", noise)
+    validate.count("horizon", horizon)
+    validate.positive("noise", noise)
     return Theory(jnp.asarray(horizon, float), jnp.asarray(noise, float))
 
 
@@ -149,10 +149,10 @@ def theory_inverse_temperature(*, dim: int, horizon: int, prior_precision: float
         >>> round(theory_inverse_temperature(dim=20, horizon=1000), 6)
         0.000113
     """
-    checks.count("dim", dim)
-    checks.count("horizon", horizon)
-    checks.positive("prior_precision", prior_precision)
-    checks.positive("noise", noise)
+    validate.count("dim", dim)
+    validate.count("horizon", horizon)
+    validate.positive("prior_precision", prior_precision)
+    validate.positive("noise", noise)
     return 4.0 * prior_precision**2 / (81.0 * noise**2 * dim * (math.log(3.0) + 3.0 * math.log(horizon)))
 
 
@@ -173,5 +173,5 @@ def resolve(step_rule: str | StepRule, step_size: Scalar | float) -> StepRule:
     if isinstance(step_rule, StepRule):
         return step_rule
     if step_rule not in RULES:
-        raise registry.unknown("step_rule", step_rule, RULES)
+        raise validate.unknown("step_rule", step_rule, RULES)
     return RULES[step_rule](step_size)

@@ -1,15 +1,13 @@
 """The few shapes that everything shares."""
 
-import abc
 import os
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from vits import checks
+from vits import validate
 
 if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
     # Whoever decides or learns waits for the answer, so that handing the work to another thread only makes it late.
@@ -51,8 +49,8 @@ def conformed(observation: Observation, dim: int) -> Observation:
 
 def as_real(name: str, value: Any, shape: tuple[int | str, ...]) -> Float[Array, "..."]:
     """An array of real numbers in the working precision, or an error if its type or its shape does not fit."""
-    checks.real(name, value)
-    checks.shape(name, value, shape)
+    validate.real(name, value)
+    validate.shape(name, value, shape)
     return jnp.asarray(value).astype(float)
 
 
@@ -106,38 +104,6 @@ def all_finite(tree: PyTree[Any]) -> Bool[Array, ""]:
     """Whether every number in every floating-point leaf is finite."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-
-
-class Undoable(eqx.Module):
-    """A large part of a state, changed in place: it undoes its last change instead of being copied."""
-
-    @property
-    @abc.abstractmethod
-    def overflowed(self) -> Bool[Array, ""]:
-        """Whether the last change found no room, so that it has to be undone."""
-
-    @abc.abstractmethod
-    def undo_unless(self, accepted: Bool[Array, ""], old: Any) -> Any:
-        """This if accepted, else `old` bit for bit, where this is `old` after one change."""
-
-
-def _is_undoable(node: Any) -> bool:
-    return isinstance(node, Undoable)
-
-
-def overflowed(state: State) -> Bool[Array, ""]:
-    """Whether the last change to any part of a state found no room."""
-    parts = [node.overflowed for node in jax.tree.leaves(state, is_leaf=_is_undoable) if _is_undoable(node)]
-    return jnp.any(jnp.asarray([jnp.any(part) for part in parts], bool))
-
-
-def choose(use_new: Bool[Array, ""], new: State, old: State) -> State:
-    """`new` where the flag is set, else `old`, leaf by leaf; what is `Undoable` is undone in place."""
-
-    def pick(a: Any, b: Any) -> Any:
-        return a.undo_unless(use_new, b) if _is_undoable(a) else jnp.where(use_new, a, b)
-
-    return jax.tree.map(pick, new, old, is_leaf=_is_undoable)
 
 
 def as_key(key: Key[Array, ""] | Array | int) -> Key[Array, ""]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from vits import checks, models, registry
+from vits import models, validate
 from vits.agent import archive, beliefs, mind
 from vits.agent import features as rows_of
 from vits.agent.core import Core, Live, check_known, new_tag, start_key
@@ -36,7 +36,7 @@ class Agent:
     Any number of threads may decide while others learn; those that learn take turns.
 
     Args:
-        algorithm: one of `vits.registry.ALGORITHMS`; `vits list` prints them.
+        algorithm: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
         features: a feature map phi(context, arm).
         arms: names of arms, anything hashable; more can be added later.
@@ -76,7 +76,7 @@ class Agent:
     ) -> None:
         _check_seed(seed)
         if when_full not in WHEN_FULL:
-            raise registry.unknown("when_full", when_full, WHEN_FULL)
+            raise validate.unknown("when_full", when_full, WHEN_FULL)
         named = _checked_names([] if arms is None else arms)
         recipe = mind.Recipe(algorithm, model, arms is not None and features is None, hyperparameters)
         roster = {name: Arm(name, i if recipe.per_arm else 0, i) for i, name in enumerate(named)}
@@ -113,7 +113,7 @@ class Agent:
         offer = core.offer(live, arms_or_context, available)
         count, longest = len(offer.names), live.mind.longest_menu
         if k != 1:
-            checks.count("k", k)
+            validate.count("k", k)
         if k > count:
             raise ValueError(f"k must be at most the {count} arms on offer, but is {k}")
         if longest is not None and count > longest:
@@ -179,7 +179,7 @@ class Agent:
             raise ValueError(f"{recipe.algorithm} learns from all arms on offer: use decide and learn")
         rows = rows_of.table("features", features, recipe.model.dim, core.dtype)
         values = rows_of.numbers("rewards", rewards, core.dtype)
-        checks.shape("rewards", values, (len(rows),))
+        validate.shape("rewards", values, (len(rows),))
         for value in values.tolist():
             core.checked_reward(value)
         if (arms is not None) != recipe.per_arm:
@@ -295,7 +295,7 @@ class Agent:
 
 
 def _check_seed(seed: int) -> None:
-    checks.count("seed", seed, least=0)
+    validate.count("seed", seed, least=0)
     if seed >= 1 << 32:
         raise ValueError(f"seed must be below 2^32, but is {seed}")
 

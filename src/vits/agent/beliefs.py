@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from vits import checks
+from vits import validate
 from vits.agent.programs import LAPACK
+from vits.inference.base import Posterior
+from vits.inference.per_arm import Walker
 from vits.models import RewardModel
-from vits.posteriors.base import Posterior
-from vits.posteriors.per_arm import Walker
 from vits.types import State
 
 
@@ -52,7 +52,7 @@ class Belief:
         Returns:
             Means, lower and upper ends, arm by arm.
         """
-        checks.positive("level", level, below=1.0)
+        validate.positive("level", level, below=1.0)
         names, features = self._offer(arms)
         rewards = np.asarray(_means(self._model, jnp.asarray(self.draws), jnp.asarray(features)))
         lower, upper = np.quantile(rewards, [0.5 - 0.5 * level, 0.5 + 0.5 * level], axis=0)
@@ -68,7 +68,7 @@ def believe(
     offer: Callable[[Any], tuple[Sequence[Hashable], Any]],
 ) -> Belief:
     """The belief that a posterior's state stands for."""
-    checks.count("samples", samples, least=2)
+    validate.count("samples", samples, least=2)
     with LAPACK:
         draws = np.asarray(_draws(posterior, state, key, samples))
         moments = getattr(posterior, "moments", None)

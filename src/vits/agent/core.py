@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vits import checks
+from vits import validate
 from vits.agent import features
 from vits.agent.decisions import Book
 from vits.agent.diagnostics import Counts
@@ -159,8 +159,8 @@ class Core:
     def checked_reward(self, value: Any) -> float:
         """A reward that makes sense under the model."""
         if not isinstance(value, (float, int)) or not math.isfinite(value):
-            checks.finite("the reward", value)
-            checks.shape("the reward", value, ())
+            validate.finite("the reward", value)
+            validate.shape("the reward", value, ())
         reward, (least, largest) = float(value), self.reward_range
         if not least <= reward <= largest:
             raise ValueError(f"the reward of {self.model.reward_rule()}, but is {reward:g}")

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Shaped
 
-from vits import checks
+from vits import validate
 from vits.agent.features import Arm
 
 DEFAULT_SAMPLES = 1000
@@ -66,7 +66,7 @@ class Decision:
 
     def frequencies(self, samples: int = DEFAULT_SAMPLES) -> Float[np.ndarray, " arms"]:
         """How often each arm on offer comes first under so many posterior draws: they sum to 1, and ties are shared."""
-        checks.count("samples", samples)
+        validate.count("samples", samples)
         scores = self._draws(samples)
         best = scores == np.max(scores, axis=1, keepdims=True)
         return np.mean(best / best.sum(axis=1, keepdims=True), axis=0)
@@ -114,7 +114,7 @@ class Book:
     """
 
     def __init__(self, tag: str, limit: int) -> None:
-        checks.count("max_pending", limit)
+        validate.count("max_pending", limit)
         self.tag, self.limit = tag, limit
         self.issued, self.expired, self.horizon = 0, 0, -1
         self.pending: dict[str, Pending] = {}

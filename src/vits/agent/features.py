@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vits import checks
+from vits import validate
 
 FeatureMap = Callable[[Any, Any], Any]
 """phi(context, arm): the features of an arm in a context."""
@@ -51,7 +51,7 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
         shown = " ".join(repr(value).split())
         raise ValueError(f"{name} must be numbers, but are {shown[:80]}") from None
     if not np.isfinite(array).all():
-        checks.finite(name, array)
+        validate.finite(name, array)
     return array
 
 
@@ -61,7 +61,7 @@ def vector(name: str, value: Any, dim: int, dtype: Any) -> Float[np.ndarray, " d
     if array.shape == (1, dim):
         return array[0]
     if array.shape != (dim,):
-        checks.shape(name, array, (dim,))
+        validate.shape(name, array, (dim,))
     return array
 
 
@@ -69,7 +69,7 @@ def table(name: str, value: Any, dim: int, dtype: Any) -> Float[np.ndarray, "row
     """Rows of `dim` features, at least one."""
     array = numbers(name, value, dtype)
     if array.ndim != 2 or array.shape[1] != dim:
-        checks.shape(name, array, ("K", dim))
+        validate.shape(name, array, ("K", dim))
     if len(array) == 0:
         raise ValueError(f"{name} must have at least one row, but have none")
     return array

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Shaped
 
+from vits.history.paged import PagedHistory
 from vits.policies import Policy
-from vits.posteriors.paged import PagedHistory
 from vits.types import State
 
 

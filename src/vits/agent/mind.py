@@ -11,12 +11,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float
 
-from vits import algorithms, checks, models
+from vits import algorithms, models, validate
 from vits.agent import growth, programs
 from vits.agent.programs import Arrays, Batch, Chooser, Learner, Report, Skeleton
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
-from vits.policies import Policy, PosteriorPolicy
-from vits.potentials.feel_good import FeelGood
+from vits.policies import Policy, PosteriorPolicy, longest_menu
 from vits.types import State
 
 CHUNK = 128
@@ -147,7 +146,7 @@ def slots_for(arms: int) -> int:
 def fresh(recipe: Recipe, num_arms: int, capacity: int | None, key: Array) -> Mind:
     """A mind that has seen nothing."""
     if capacity is not None:
-        checks.count("capacity", capacity)
+        validate.count("capacity", capacity)
     slots, room = slots_for(num_arms), capacity or DEFAULT_CAPACITY
     policy = recipe.policy(slots, room)
     return assembled(recipe, slots, room, 0, policy, programs.initial_state(policy, key))
@@ -174,10 +173,5 @@ def assembled(recipe: Recipe, slots: int, capacity: int, rows: int, policy: Poli
         learner=programs.learner(policy_skeleton, state_skeleton),
         chooser=chooser,
         view=() if chooser is None else chooser.view(policy_arrays, state_arrays),
-        longest_menu=_longest_menu(policy),
+        longest_menu=longest_menu(policy),
     )
-
-
-def _longest_menu(policy: Policy) -> int | None:
-    nodes = jax.tree.leaves(policy, is_leaf=lambda node: isinstance(node, FeelGood))
-    return next((node.num_arms for node in nodes if isinstance(node, FeelGood)), None)

@@ -4,17 +4,22 @@ Every number that a user may want to tune is a traced value: changing it does no
 steps and of samples shape the program and do.
 """
 
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
 
-from vits import models, policies, registry
-from vits.algorithms.baselines import greedy, lin_ts, lin_ucb, uniform
-from vits.algorithms.langevin import fg_ts, lmc_ts
+from vits import catalogue, models, policies, validate
+from vits.algorithms.baselines import greedy, uniform
+from vits.algorithms.ensemble import ensemble_ts
+from vits.algorithms.exact import lin_ts, lin_ucb
+from vits.algorithms.feel_good import fg_ts
+from vits.algorithms.langevin import lmc_ts
+from vits.algorithms.laplace import laplace_ts
+from vits.algorithms.mixture import vts
 from vits.algorithms.natural import vits_ng
-from vits.algorithms.per_arm import one_per_arm, vts
-from vits.algorithms.rivals import ensemble_ts, laplace_ts
-from vits.algorithms.variational import vits_i, vits_ii, vits_ii_hf
+from vits.algorithms.vits import vits_i, vits_ii, vits_ii_hf
+from vits.policies import one_per_arm
 
 __all__ = [
     "ensemble_ts",
@@ -41,7 +46,7 @@ def make(
     """The algorithm called `name` on a model.
 
     Args:
-        name: one of `vits.registry.ALGORITHMS`; `vits list` prints them.
+        name: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
         per_arm: the number of arms, if each is to have a posterior of its own; by default all arms share one.
         hyperparameters: as in the signature of the algorithm.
@@ -54,11 +59,25 @@ def make(
         >>> policy = vits.make("vits_ii", vits.models.linear(3), inverse_temperature=10.0)
         >>> each_its_own = vits.make("vits_ii", vits.models.linear(3), per_arm=50)
     """
-    entry = registry.lookup("algorithm", name, registry.ALGORITHMS)
-    build: Callable[..., policies.Policy] = globals()[entry.name]
+    build = preset(name)
     known = [p for p in inspect.signature(build).parameters if p != "model"]
     for given in hyperparameters:
         if given not in known:
-            raise registry.unknown(f"hyperparameter of {name}", given, known)
+            raise validate.unknown(f"hyperparameter of {name}", given, known)
     policy = build(model, **hyperparameters)
     return policy if per_arm is None else one_per_arm(policy, per_arm)
+
+
+def preset(name: str) -> Callable[..., policies.Policy]:
+    """The function that makes the algorithm called `name`, from the file that the catalogue says."""
+    row = catalogue.algorithm(name)
+    module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
+    build: Callable[..., policies.Policy] = getattr(module, row.name)
+    return build
+
+
+def __getattr__(name: str) -> Any:
+    # An algorithm that is in the catalogue needs no import above.
+    if name not in catalogue.ALGORITHMS:
+        raise AttributeError(f"module 'vits.algorithms' has no attribute '{name}'")
+    return preset(name)

@@ -1,13 +1,199 @@
-"""Presets that sample by Langevin Monte Carlo, and feel-good Thompson sampling, which may."""
+"""Langevin Monte Carlo: a chain over the parameters whose law follows the posterior from round to round.
 
-from typing import Any
+    theta <- theta - h M grad U(theta) + sqrt(2 h) M^1/2 xi,   xi ~ N(0, I)
 
-from vits import checks, models, policies, potentials, registry, steps
-from vits.posteriors import draws, langevin, vits
-from vits.posteriors.base import Posterior
-from vits.posteriors.exact import Exact
-from vits.potentials.feel_good import feel_good as feel_good_potential
-from vits.types import Scalar
+M is the identity, or a preconditioner that is held fixed within a round. With M = I and a Gaussian posterior of
+precision P the chain settles at N(mean, (P - h P^2 / 2)^-1): along a direction of curvature p the variance is
+1 / (1 - h p / 2) times too large, the chain forgets by 1 - h p in a step, and h p >= 2 diverges.
+
+Reference: Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits",
+ICML 2022.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from vits import linalg, models, policies, potentials, steps, validate
+from vits.algorithms.exact import Exact, ExactState
+from vits.inference.base import Posterior
+from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
+from vits.linalg import normal
+from vits.models import Glm, RewardModel
+from vits.potentials import Data, Potential, Quadratic
+from vits.potentials.autodiff import MARGIN
+from vits.steps import StepRule, Terrain
+from vits.types import Info, Observation, Scalar, all_finite, report
+
+PRODUCTS = 8
+"""Products with the Hessian in a power iteration."""
+
+PATIENCE = 1e5
+"""Steps whose noise, if it added up, must take a chain as far as its parameters are large; shorter ones are reported
+as cut."""
+
+
+class LangevinState(NamedTuple):
+    """Where the chain stands, which is the draw to be played; the preconditioner, if there is one; the data seen."""
+
+    theta: Float[Array, " params"]
+    design: ExactState | None
+    data: Data
+
+
+class Walk(NamedTuple):
+    """Where a chain is within a round, and how far its first and its latest drift took it."""
+
+    theta: Float[Array, " params"]
+    first: Scalar
+    last: Scalar
+
+
+class Flat(NamedTuple):
+    """M = I, and an upper estimate of the largest curvature of U."""
+
+    curvature: Scalar
+
+    def downhill(self, grad: Float[Array, " params"]) -> Float[Array, " params"]:
+        """M grad."""
+        return grad
+
+    def spread(self, xi: Float[Array, "steps params"]) -> Float[Array, "steps params"]:
+        """M^1/2 xi, row by row."""
+        return xi
+
+
+class Whitened(NamedTuple):
+    """M = S S', and an upper bound on the largest curvature of U in its units, lmax(S' hess U S)."""
+
+    sqrt: Float[Array, "params params"]
+    curvature: Scalar
+
+    def downhill(self, grad: Float[Array, " params"]) -> Float[Array, " params"]:
+        """M grad."""
+        return self.sqrt @ (grad @ self.sqrt)
+
+    def spread(self, xi: Float[Array, "steps params"]) -> Float[Array, "steps params"]:
+        """M^1/2 xi, row by row."""
+        return xi @ self.sqrt.T
+
+
+def design_matrix(model: RewardModel, potential: Potential) -> Exact:
+    """The preconditioner M = (P0 + eta L sum phi phi')^-1, where L bounds the loss' second derivative in phi' theta.
+
+    M^-1 bounds the Hessian wherever the chain goes, so that every h < 1 is stable, and where losses are as curved as
+    L all directions forget at the same rate. (The Hessian at theta is no such bound: where a likelihood is saturated it
+    sends the chain far off.) M is the posterior covariance of a linear model with inverse temperature eta L, which
+    keeps a square root of it at O(d^2) operations a round.
+    """
+    largest = model.max_d2loss if isinstance(model, Glm) else None
+    if largest is None:
+        raise ValueError(f"preconditioner 'design' needs a linear or logistic model, but got {type(model).__name__}")
+    return Exact(Quadratic(potential.inverse_temperature * largest, potential.prior))
+
+
+CurvatureRule = Callable[[Potential, Data, Float[Array, " params"]], Scalar]
+
+
+def bounded(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Scalar:
+    """The potential's own bound on its curvature."""
+    return potential.largest_curvature(data, theta)
+
+
+def iterated(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Scalar:
+    """`MARGIN` times the largest |eigenvalue| of the Hessian at theta by power iteration, for potentials of networks.
+
+    A product with the Hessian costs about two gradients, and no matrix is ever formed. Started at random, K products
+    find at least d^(-1/2K) of the eigenvalue, up to a factor that is close to 1: two thirds for K = 8 and d = 861.
+    """
+
+    def product(_: Array, carry: tuple[Float[Array, " params"], Scalar]) -> tuple[Float[Array, " params"], Scalar]:
+        direction = carry[0] / jnp.linalg.norm(carry[0])
+        _, image = jax.jvp(lambda theta: potential.grad(data, theta), (theta,), (direction,))
+        return image, jnp.linalg.norm(image)
+
+    start = jax.random.normal(jax.random.key(0), theta.shape, theta.dtype)
+    _, largest = jax.lax.fori_loop(0, PRODUCTS, product, (start, jnp.zeros((), theta.dtype)))
+    return MARGIN * data.history.inflation * largest
+
+
+class Langevin(Posterior):
+    """One chain, moved by K steps after each observation, warm-started from the round before."""
+
+    potential: Potential
+    step_rule: StepRule
+    num_steps: int
+    curvature: CurvatureRule
+    design: Exact | None = None
+
+    def init(self, key: Key[Array, ""]) -> LangevinState:
+        """A draw from the prior."""
+        start_key, draw_key = jax.random.split(key)
+        start = self.potential.start(start_key)
+        eps = jax.random.normal(draw_key, start.shape, start.dtype)
+        offset = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.precision)) @ eps
+        design = None if self.design is None else self.design.init(key)
+        return LangevinState(start + offset, design, self.potential.init())
+
+    def update(self, key: Key[Array, ""], state: LangevinState, observation: Observation) -> tuple[LangevinState, Info]:
+        """Add the observation, then take K steps."""
+        design, lost = state.design, jnp.asarray(False)
+        if self.design is not None and design is not None:
+            design, info = self.design.update(key, design, observation)
+            lost = info.rejected
+        learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
+        theta, diagnostics = self._walk(key, learnt)
+        diagnostics["exploded"] |= lost  # without the observation, the preconditioner is no bound
+        return guarded(observation, state, learnt._replace(theta=theta), parameters=theta, **diagnostics)
+
+    def advance(self, key: Key[Array, ""], state: LangevinState) -> tuple[LangevinState, Info]:
+        """K steps with no observation more: a new draw for an arm that was not played."""
+        theta, diagnostics = self._walk(key, state)
+        is_finite = all_finite(theta)
+        rejected = ~is_finite | diagnostics.pop("exploded")
+        moved = state._replace(theta=jnp.where(rejected, state.theta, theta))
+        return moved, report(is_finite=is_finite, rejected=rejected, **diagnostics)
+
+    def sample(self, key: Key[Array, ""], state: LangevinState) -> Float[Array, " params"]:
+        """Where the chain stands: the randomness was spent on getting there."""
+        return state.theta
+
+    def _walk(self, key: Key[Array, ""], state: LangevinState) -> tuple[Float[Array, " params"], dict[str, Any]]:
+        batch_key, noise_key = jax.random.split(key)
+        batch_keys = jax.random.split(batch_key, self.num_steps)
+        seen = self.potential.minibatch(batch_keys[0], state.data)
+        metric = self._metric(seen, state)
+        plan = self.step_rule(Terrain(self.potential, seen, state.theta, metric.curvature), self.num_steps)
+        h = plan.size
+        # All noise of the round in one call: many small ones would cost more than the steps.
+        noise = metric.spread(normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
+
+        def step(k: Array, walk: Walk) -> Walk:
+            grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), walk.theta)
+            drift = h * metric.downhill(grad)
+            length = jnp.linalg.norm(drift)
+            first = jnp.where(k == 0, length, walk.first)
+            return Walk(walk.theta - drift + jnp.sqrt(2.0 * h) * noise[k], first, length)
+
+        zero = jnp.zeros((), state.theta.dtype)
+        walk = jax.lax.fori_loop(0, plan.num_steps, step, Walk(state.theta, zero, zero))
+        spread = jnp.sqrt(2.0 * h) * jnp.linalg.norm(noise[0])
+        size = jnp.max(jnp.abs(walk.theta))
+        return walk.theta, {
+            # A chain so far out that rounding drowns its noise does not move.
+            "exploded": exploded(walk.first, walk.last, spread) | ~(epsilon(walk.theta) * size <= RESOLUTION * spread),
+            "step": h,
+            "step_capped": plan.capped | ~(size <= PATIENCE * spread),
+            "stiffness": h * metric.curvature,
+        }
+
+    def _metric(self, data: Data, state: LangevinState) -> Flat | Whitened:
+        if state.design is None:
+            return Flat(self.curvature(self.potential, data, state.theta))
+        return Whitened(state.design.sqrt_cov, jnp.ones((), state.theta.dtype))
 
 
 def lmc_ts(
@@ -56,7 +242,7 @@ def lmc_ts(
     Reference:
         Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits", ICML 2022.
     """
-    checks.count("num_steps", num_steps)
+    validate.count("num_steps", num_steps)
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,
@@ -68,115 +254,25 @@ def lmc_ts(
     )
     rule = steps.resolve(step_rule, step_size)
     if preconditioner == "none":
-        return policies.Thompson(model, _chain(model, potential, rule, num_steps))
+        return policies.Thompson(model, chain(model, potential, rule, num_steps))
     if preconditioner != "design":
-        raise registry.unknown("preconditioner", preconditioner, ("none", "design"))
+        raise validate.unknown("preconditioner", preconditioner, ("none", "design"))
     if window is not None or minibatch is not None:
         raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
     if isinstance(rule, (steps.PerObservation, steps.Theory)):
         raise ValueError(f"step_rule must be safe or constant with a preconditioner, but is {type(rule).__name__}")
-    design = langevin.design_matrix(model, potential)
-    return policies.Thompson(model, _chain(model, potential, rule, num_steps, design))
+    design = design_matrix(model, potential)
+    return policies.Thompson(model, chain(model, potential, rule, num_steps, design))
 
 
-def fg_ts(
-    model: models.RewardModel,
-    *,
-    inverse_temperature: Scalar | float = 1.0,
-    prior_precision: Scalar | float = 1.0,
-    feel_good: Scalar | float | None = None,
-    cap: Scalar | float = 1000.0,
-    smoothing: Scalar | float = 0.0,
-    sampler: str = "langevin",
-    step_size: Scalar | float = 0.5,
-    num_steps: int = 10,
-    step_rule: str | steps.StepRule = "safe",
-    num_arms: int = 64,
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
-) -> policies.Thompson:
-    """FG-TS: Thompson sampling from a posterior that leans towards parameters under which the past looked rewarding.
-
-        U_fg(theta) = U(theta) - feel_good sum_s min(cap, max_a f(theta; x_s, a))
-
-    Args:
-        model: the reward model; f is its expected reward.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        feel_good: weight of the bonus. Rewards look better by about feel_good / eta, and at all times: from 0.3 on that
-            costs more than it gains. By default eta / 100; with 0 the algorithm is its sampler on U.
-        cap: what the bonus of a round can be at most, on the scale of the rewards.
-        smoothing: temperature tau of the smoothed form, which takes tau log sum exp(f / tau) for the maximum and a
-            softplus of the same temperature for the minimum; 0 is the plain form.
-        sampler: "langevin" (as lmc_ts) or "vits" (as vits_ii; of the plain form it sees no curvature at the kinks).
-        step_size: what `step_rule` makes a step from.
-        num_steps: steps a round.
-        step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
-        num_arms: how many arms a round offers at most; all of them are remembered.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
-        window: only the last so many observations count.
-        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
-            1 + t / minibatch.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
-
-    Returns:
-        A policy. Its observations must carry `arms`, the features of all arms that were on offer.
-
-    Example:
-        >>> import vits
-        >>> policy = vits.algorithms.fg_ts(vits.models.linear(3), feel_good=0.1, smoothing=0.1, num_arms=10)
-
-    Reference:
-        Zhang, "Feel-good Thompson sampling for contextual bandits and reinforcement learning", SIAM Journal on
-        Mathematics of Data Science, 2022.
-    """
-    checks.count("num_steps", num_steps)
-    base = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        prior=prior,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
-    )
-    potential = feel_good_potential(
-        base,
-        model,
-        weight=0.01 * base.inverse_temperature if feel_good is None else feel_good,
-        cap=cap,
-        smoothing=smoothing,
-        num_arms=num_arms,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
-    )
-    rule = steps.resolve(step_rule, step_size)
-    if sampler == "langevin":
-        posterior: Posterior = _chain(model, potential, rule, num_steps)
-    elif sampler == "vits":
-        posterior = vits.VITS(
-            potential=potential,
-            step_rule=rule,
-            draws=draws.antithetic(),
-            curvature=vits.exact_curvature,
-            inverse=vits.first_order_inverse,
-            num_steps=num_steps,
-        )
-    else:
-        raise registry.unknown("sampler", sampler, ("langevin", "vits"))
-    return policies.Thompson(model, posterior)
-
-
-def _chain(
+def chain(
     model: models.RewardModel,
     potential: potentials.Potential,
     rule: steps.StepRule,
     num_steps: int,
     design: Exact | None = None,
-) -> langevin.Langevin:
+) -> Langevin:
+    """A chain with the cheapest estimate of curvature that the model allows."""
     # The Hessian of a network would cost more than all steps of a round.
-    curvature = langevin.bounded if isinstance(model, models.Glm) else langevin.iterated
-    return langevin.Langevin(potential, rule, num_steps, curvature, design)
+    curvature = bounded if isinstance(model, models.Glm) else iterated
+    return Langevin(potential, rule, num_steps, curvature, design)

@@ -1,12 +1,137 @@
-"""The VITS posterior by natural gradients."""
+"""VITS with natural gradients: the same Gaussian family and objective, steps that do not depend on conditioning.
 
-from typing import Any
+The objective is F(mu, Sigma) = E U_t(theta) - 1/2 log det Sigma, theta ~ N(mu, Sigma). In the geometry of the family
+its gradient step moves the natural parameters a fraction rho towards those of the Gaussian that fits U_t around q:
 
+    P  <- (1 - rho) P + rho E[hess U(theta)]
+    mu <- mu - rho P_new^-1 E[grad U(theta)]
+
+For a quadratic U_t one step with rho = 1 is exact. Where a full step would overshoot, rho is halved until F agrees.
+
+Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Key
 
-from vits import checks, models, policies, potentials
-from vits.posteriors.natural import Natural
-from vits.types import Scalar
+from vits import linalg, models, policies, potentials, validate
+from vits.inference import newton
+from vits.inference.base import GaussianPosterior
+from vits.inference.guards import guarded, is_unresolved
+from vits.potentials import Belief, Data, Expectations, Potential
+from vits.types import Info, Observation, Scalar
+
+
+class Gaussian(NamedTuple):
+    """N(mean, B B') with B = sqrt_cov, and precision P = (B B')^-1."""
+
+    mean: Float[Array, " params"]
+    sqrt_cov: Float[Array, "params params"]
+    precision: Float[Array, "params params"]
+
+    @property
+    def cov(self) -> Float[Array, "params params"]:
+        """B B'."""
+        return self.sqrt_cov @ self.sqrt_cov.T
+
+
+class NaturalState(NamedTuple):
+    """The posterior N(mean, B B') with B = sqrt_cov and precision P = (B B')^-1, and the data seen."""
+
+    mean: Float[Array, " params"]
+    sqrt_cov: Float[Array, "params params"]
+    precision: Float[Array, "params params"]
+    data: Data
+
+
+class Point(NamedTuple):
+    """A Gaussian, E[grad U] and E[hess U] under it, and whether anything had to be raised on the way there.
+
+    `distance` is the length of the gradient of F in the geometry of the family: how far the mean is from the optimum,
+    in standard deviations, and how far these are, in themselves.
+    """
+
+    gaussian: Gaussian
+    expected: Expectations
+    was_raised: Bool[Array, ""]
+    distance: Scalar
+
+
+class Natural(GaussianPosterior):
+    """The variational posterior, moved by at most K natural-gradient steps after each observation, warm-started.
+
+    The first is always taken, the others until the optimum is within `tolerance` posterior standard deviations.
+    `step_capped` in its reports says that a step was damped, that the expected Hessian was not positive definite and
+    had to be raised, or that K steps were too few for an observation which no later round will see. Where a round looks
+    at a sample of the data it takes one step, as short as the sample's noise asks for.
+    """
+
+    potential: Potential
+    step_size: Scalar
+    num_steps: int
+    batch_size: int | None = None
+    tolerance: Scalar | float = 0.0
+
+    def init(self, key: Key[Array, ""]) -> NaturalState:
+        """The prior."""
+        precision = self.potential.prior.precision
+        data = self.potential.init()
+        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
+        return NaturalState(self.potential.start(key), sqrt_cov, precision, data)
+
+    def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
+        """Add the observation, then take the steps."""
+        data = self.potential.observe(state.data, observation, Belief(state.mean, state.sqrt_cov))
+        batch_key, look_key = jax.random.split(key)
+        batch = self.potential.minibatch(batch_key, data)
+        size = newton.sample_step(self.potential.count(data), self.batch_size)
+        rho, num_steps = self.step_size * size, jnp.where(size < 1.0, 1, self.num_steps)
+
+        def look(q: Gaussian, was_raised: Bool[Array, ""]) -> Point:
+            # One key for the whole round: noise that two points share does not mislead their comparison.
+            grad, hessian = self.potential.expectations(look_key, batch, q.mean, q.sqrt_cov)
+            if not self.potential.is_convex:
+                curvature = newton.raised(hessian, floor, share=newton.HALF)
+                hessian, was_raised = curvature.matrix, was_raised | curvature.was_raised
+            gap, Sigma = hessian - q.precision, q.cov
+            relative = gap @ Sigma
+            distance = jnp.sqrt(grad @ (Sigma @ grad) + 0.5 * jnp.sum(relative * relative.T))
+            return Point(q, Expectations(grad, hessian), was_raised, distance)
+
+        def trial(start: Point, rho: Scalar) -> newton.Line:
+            """A step of size rho, and the slopes of F along the chord between its two ends."""
+            (mean, _, precision), (grad, hessian) = start.gaussian, start.expected
+            P = newton.raised((1.0 - rho) * precision + rho * hessian, floor)
+            B = linalg.sqrt_of_inverse(P.factor)
+            end = look(Gaussian(mean - rho * B @ (B.T @ grad), B, P.matrix), start.was_raised | P.was_raised)
+            d_mean, d_cov = end.gaussian.mean - mean, end.gaussian.cov - start.gaussian.cov
+
+            def slope(at: Point) -> Scalar:
+                # dF = E[grad U]' dmu + 1/2 tr((E[hess U] - P) dSigma)
+                return at.expected.grad @ d_mean + 0.5 * jnp.sum((at.expected.hessian - at.gaussian.precision) * d_cov)
+
+            return newton.Line(end, slope(start), slope(end))
+
+        floor = self.potential.prior.precision
+        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
+        walk = newton.walked(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
+        point: Point = walk.point
+        q = point.gaussian
+        return guarded(
+            observation,
+            state,
+            NaturalState(q.mean, q.sqrt_cov, q.precision, data),
+            parameters=point,
+            exploded=is_unresolved(q.mean, q.sqrt_cov),
+            step=walk.smallest_step,
+            step_capped=(walk.smallest_step < rho) | point.was_raised | self._is_late(point),
+        )
+
+    def _is_late(self, point: Point) -> Bool[Array, ""]:
+        return jnp.asarray(False) if self.potential.sees_again else point.distance > self.tolerance
 
 
 def vits_ng(
@@ -60,13 +185,13 @@ def vits_ng(
     """
     if step_size is None:
         step_size = 1.0 if isinstance(model, models.Glm) else 0.1
-    checks.positive("step_size", step_size)
-    if not checks.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
+    validate.positive("step_size", step_size)
+    if not validate.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
     if num_steps is None:
         num_steps = 2 if fold_after is None else 10
-    checks.count("num_steps", num_steps)
-    checks.not_negative("tolerance", tolerance)
+    validate.count("num_steps", num_steps)
+    validate.not_negative("tolerance", tolerance)
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vits import checks
+from vits import validate
 
 
 class Entries(NamedTuple):
@@ -64,9 +64,9 @@ def alternating_least_squares(
         >>> bool(factors.rmse(known) < 0.01)
         True
     """
-    checks.count("dim", dim)
-    checks.count("num_sweeps", num_sweeps)
-    checks.positive("ridge", ridge)
+    validate.count("dim", dim)
+    validate.count("num_sweeps", num_sweeps)
+    validate.positive("ridge", ridge)
     num_rows, num_columns = shape
     by_row, by_column = _grouped(entries), _grouped(entries.transposed)
     columns = np.random.default_rng(seed).uniform(-1.0, 1.0, (num_columns, dim))

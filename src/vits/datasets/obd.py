@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from vits import registry
+from vits import validate
 from vits.datasets import records
 from vits.datasets.records import Edition
 
@@ -71,9 +71,9 @@ def load(
         The impressions.
     """
     if policy not in POLICIES:
-        raise registry.unknown("policy", policy, POLICIES)
+        raise validate.unknown("policy", policy, POLICIES)
     if campaign not in CAMPAIGNS:
-        raise registry.unknown("campaign", campaign, CAMPAIGNS)
+        raise validate.unknown("campaign", campaign, CAMPAIGNS)
     if user_values is not None and len(user_values) != NUM_USER_FEATURES:
         raise ValueError(f"user_values must be those of {NUM_USER_FEATURES} columns, but are of {len(user_values)}")
     num_items, folder = CAMPAIGNS[campaign], f"{policy}/{campaign}"

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks, registry
+from vits import validate
 from vits.datasets import uci
 from vits.datasets.records import Edition
 from vits.environments.base import Environment
@@ -84,14 +84,14 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         ValueError: labels must be whole numbers from 0 to 1, but row 2 has 7
     """
     if encoding not in ENCODINGS:
-        raise registry.unknown("encoding", encoding, ENCODINGS)
-    checks.shape("features", features, ("rows", "features"))
-    checks.finite("features", features)
+        raise validate.unknown("encoding", encoding, ENCODINGS)
+    validate.shape("features", features, ("rows", "features"))
+    validate.finite("features", features)
     num_rows, num_features = np.shape(features)
-    checks.count("the number of rows", num_rows)
-    checks.count("the number of features", num_features)
-    checks.shape("labels", labels, (num_rows,))
-    checks.real("labels", labels)
+    validate.count("the number of rows", num_rows)
+    validate.count("the number of features", num_features)
+    validate.shape("labels", labels, (num_rows,))
+    validate.real("labels", labels)
     table = _reward_table(labels, rewards)
     _check_labels(labels, table.shape[1])
     num_arms = table.shape[2]
@@ -176,10 +176,10 @@ ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row}
 
 
 def _reward_table(labels: Any, rewards: Any) -> Float[np.ndarray, "luck classes arms"]:
-    checks.finite("rewards", [] if rewards is None else rewards)
+    validate.finite("rewards", [] if rewards is None else rewards)
     given = np.eye(max(int(np.max(labels)) + 1, 1)) if rewards is None else np.asarray(rewards, float)
     table = given[None] if given.ndim == 2 else given
-    checks.shape("rewards", table, ("luck", "classes", "arms"))
+    validate.shape("rewards", table, ("luck", "classes", "arms"))
     luck, classes, arms = table.shape
     if luck < 1 or classes < 1 or arms < 2:
         raise ValueError(f"there must be a class and at least two arms, but rewards have shape {table.shape}")

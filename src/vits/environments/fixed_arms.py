@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import validate
 from vits.environments.base import Environment
-from vits.normals import normal
+from vits.linalg import normal
 from vits.types import Round
 
 Means = Callable[[Float[Array, " arms"]], Float[Array, " arms"]]
@@ -92,8 +92,8 @@ def bernoulli(key: Key[Array, ""], means: Float[Array, " arms"]) -> Float[Array,
 
 
 def _fixed(dim: int, num_arms: int, mean: Means, reward: Rewards) -> FixedArms:
-    checks.count("dim", dim)
-    checks.count("num_arms", num_arms, least=2)
+    validate.count("dim", dim)
+    validate.count("num_arms", num_arms, least=2)
     return FixedArms(dim=dim, num_arms=num_arms, mean=mean, reward=reward)
 
 

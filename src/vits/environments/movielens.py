@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks, registry
+from vits import validate
 from vits.datasets import movielens as data
 from vits.datasets.factorise import Factors
 from vits.environments.base import Environment
@@ -101,9 +101,9 @@ def movielens(
     Reference:
         Harper and Konstan, "The MovieLens datasets: history and context", ACM TiiS 5(4), 2015.
     """
-    checks.count("num_arms", num_arms, least=2)
+    validate.count("num_arms", num_arms, least=2)
     if scale not in SCALES:
-        raise registry.unknown("scale", scale, SCALES)
+        raise validate.unknown("scale", scale, SCALES)
     factors = data.load_factors(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
     return from_factors(factors, num_arms, SCALES[scale])
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import validate
 from vits.environments.base import Environment
-from vits.normals import normal
+from vits.linalg import normal
 from vits.types import Round, Scalar
 
 
@@ -70,7 +70,7 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
         >>> vits.environments.linear(zeta=1.0).num_arms
         50
     """
-    checks.not_negative("zeta", zeta)
+    validate.not_negative("zeta", zeta)
     return _pool(zeta, jnp.sqrt(1.0 + jnp.square(zeta)), power=1, dim=dim, num_arms=num_arms, pool_size=pool_size)
 
 
@@ -91,16 +91,16 @@ def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, poo
         >>> vits.environments.quadratic(zeta=1.0).dim
         20
     """
-    checks.not_negative("zeta", zeta)
-    checks.count("dim", dim)
+    validate.not_negative("zeta", zeta)
+    validate.count("dim", dim)
     noise = (1.0 + jnp.square(zeta)) * math.sqrt(3.0 + 6.0 / dim)
     return _pool(zeta, noise, power=2, dim=dim, num_arms=num_arms, pool_size=pool_size)
 
 
 def _pool(zeta: Scalar | float, noise: Scalar, *, power: int, dim: int, num_arms: int, pool_size: int) -> Pool:
-    checks.count("dim", dim)
-    checks.count("num_arms", num_arms)
-    checks.count("pool_size", pool_size)
+    validate.count("dim", dim)
+    validate.count("num_arms", num_arms)
+    validate.count("pool_size", pool_size)
     return Pool(
         zeta=jnp.asarray(zeta, float),
         noise=jnp.asarray(noise, float),

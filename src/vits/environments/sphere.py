@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import validate
 from vits.environments.base import Environment
-from vits.normals import normal
+from vits.linalg import normal
 from vits.types import Round, Scalar
 
 
@@ -60,7 +60,7 @@ def sphere(dim: int = 4, num_arms: int = 50, noise: Scalar | float = 1.0) -> Sph
         >>> vits.environments.sphere(dim=3).num_arms
         50
     """
-    checks.count("dim", dim)
-    checks.count("num_arms", num_arms)
-    checks.not_negative("noise", noise)
+    validate.count("dim", dim)
+    validate.count("num_arms", num_arms)
+    validate.not_negative("noise", noise)
     return Sphere(noise=jnp.asarray(noise, float), dim=dim, num_arms=num_arms)

@@ -5,7 +5,7 @@ import json
 import shlex
 from typing import Any, NamedTuple
 
-from vits import registry
+from vits import catalogue
 from vits.lab.experiments.tuning import tuning
 
 Summary = dict[str, Any]
@@ -24,9 +24,9 @@ def preset(summary: Summary) -> Preset | None:
     """Where the settings of a run came from; None if no preset of the library has its name."""
     name, run = summary["experiment"], summary["settings"]
     experiment = name.removesuffix("-tuning")
-    if experiment not in registry.EXPERIMENTS:
+    if experiment not in catalogue.EXPERIMENTS:
         return None
-    usual = registry.experiment_module(experiment).PRESETS.get(summary["preset"])
+    usual = catalogue.experiment_module(experiment).PRESETS.get(summary["preset"])
     if usual is None:
         return None
     verb = "run"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import special
 
-from vits import registry
+from vits import catalogue
 from vits.lab.summary import VERDICTS
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
@@ -50,7 +50,7 @@ class Claim(NamedTuple):
 
 def claim(id: str, verdict: str, evidence: str) -> Claim:
     """What was found of the statement with this name."""
-    return Claim(id, registry.CLAIMS[id], verdict, evidence)
+    return Claim(id, catalogue.CLAIMS[id], verdict, evidence)
 
 
 def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds"]) -> Difference:

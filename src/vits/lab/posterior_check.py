@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from vits import algorithms, checks, files, models, registry
+from vits import algorithms, catalogue, files, models, validate
+from vits.inference.base import Posterior
 from vits.policies import PosteriorPolicy
-from vits.posteriors.base import Posterior
 from vits.types import Info, Observation, State
 
 MODELS = ("linear", "logistic", "poisson")
@@ -107,15 +107,15 @@ def load(path: Path) -> Rows:
         features, rewards = _table(path)
     else:
         raise ValueError(f"the data must be an npz or a csv file, but are in '{path}'")
-    checks.real("features", features)
-    checks.real("rewards", rewards)
-    checks.shape("features", features, ("n", "dim"))
-    checks.shape("rewards", rewards, (len(features),))
+    validate.real("features", features)
+    validate.real("rewards", rewards)
+    validate.shape("features", features, ("n", "dim"))
+    validate.shape("rewards", rewards, (len(features),))
     if features.size == 0:
         raise ValueError(f"'{path}' must hold observations, but features have shape {features.shape}")
     rows = Rows(np.asarray(features, float), np.asarray(rewards, float))
-    checks.finite("features", rows.features)
-    checks.finite("rewards", rows.rewards)
+    validate.finite("features", rows.features)
+    validate.finite("rewards", rows.rewards)
     return rows
 
 
@@ -125,7 +125,7 @@ def resolve_model(name: str, dim: int) -> models.RewardModel:
         return cast(models.RewardModel, getattr(models, name)(dim))
     module_name, colon, attribute = name.partition(":")
     if not colon:
-        raise registry.unknown("model", name, (*MODELS, "package.module:attribute"))
+        raise validate.unknown("model", name, (*MODELS, "package.module:attribute"))
     # Where a script would find it: in the folder of whoever calls.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
@@ -169,7 +169,7 @@ def check(
     outside = rows.rewards[~((rows.rewards >= least) & (rows.rewards <= largest))]
     if len(outside):
         raise ValueError(f"rewards of {model.reward_rule()}, but one is {outside[0]:g}")
-    known = registry.lookup("algorithm", algorithm, registry.ALGORITHMS)
+    known = catalogue.algorithm(algorithm)
     if known.name in ("vts", "uniform"):
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")
     keeps_all = known.name not in ("lin_ts", "lin_ucb", "greedy") and hyperparameters.get("fold_after") is None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from vits import checks
+from vits import validate
 from vits.models.base import OutputModel
 from vits.types import Scalar
 
@@ -170,7 +170,7 @@ def linear(dim: int) -> Linear:
         >>> float(vits.models.linear(2).mean(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))
         11.0
     """
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     return Linear(dim=dim, num_params=dim)
 
 
@@ -188,7 +188,7 @@ def logistic(dim: int) -> Logistic:
         >>> float(vits.models.logistic(2).mean(jnp.array([1.0, 2.0]), jnp.array([2.0, -1.0])))
         0.5
     """
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     return Logistic(dim=dim, num_params=dim)
 
 
@@ -209,5 +209,5 @@ def poisson(dim: int) -> Poisson:
         >>> float(vits.models.poisson(2).mean(jnp.array([1.0, 2.0]), jnp.array([2.0, -1.0])))
         1.0
     """
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     return Poisson(dim=dim, num_params=dim)

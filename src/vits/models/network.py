@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
-from vits import checks, registry
+from vits import validate
 from vits.models.base import OutputModel, RewardModel
 from vits.types import Scalar
 
@@ -166,12 +166,12 @@ def mlp(dim: int, hidden: Sequence[int] = (20, 20), activation: str | Callable[[
         >>> vits.models.mlp(20, hidden=(20, 20)).num_params
         861
     """
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     for width in hidden:
-        checks.count("every width in hidden", width)
+        validate.count("every width in hidden", width)
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
-            raise registry.unknown("activation", activation, ACTIVATIONS)
+            raise validate.unknown("activation", activation, ACTIVATIONS)
         activation = ACTIVATIONS[activation]
     sizes: list[int | Any] = [dim, *hidden, "scalar"]
     key = jax.random.key(0)  # only the shapes matter
@@ -219,13 +219,13 @@ def custom(
         >>> model.num_params
         4
     """
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     if (nll is None) == (loss is None):
         raise ValueError("give either nll or loss, the negative log likelihood, but not both")
     if (num_params is None) == (params is None):
         raise ValueError("give either num_params or params, the shape of the parameters, but not both")
     if num_params is not None:
-        checks.count("num_params", num_params)
+        validate.count("num_params", num_params)
         params = jnp.zeros(num_params)
     size = flatten(params).size
     if size == 0:

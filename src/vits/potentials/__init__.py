@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from vits import checks, models
+from vits import models, validate
 from vits.history import buffer
 from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
 from vits.potentials.autodiff import resolve as resolve_curvature
@@ -69,7 +69,7 @@ def potential(
     if prior is not None:
         gaussian = gaussian_prior(model.num_params, *prior)
     if minibatch is not None:
-        checks.count("minibatch", minibatch)
+        validate.count("minibatch", minibatch)
     form = resolve_curvature(curvature, model)
     if fold_after is not None:
         _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
@@ -96,7 +96,7 @@ def potential(
 
 
 def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
-    checks.count("fold_after", fold_after)
+    validate.count("fold_after", fold_after)
     # Where curvature has no bound, an expansion around a belief that is still wide can be off by any factor, for good.
     if not isinstance(model, models.Glm) or model.max_d2loss is None:
         raise ValueError(f"fold_after needs a linear or logistic model, but the model is {type(model).__name__}")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import linalg, registry
+from vits import linalg, validate
 from vits.history import BLOCK, Buffer, Rows
 from vits.models import OutputModel, RewardModel
 from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
@@ -189,7 +189,7 @@ def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm
     if callable(curvature):
         return curvature
     if curvature not in CURVATURES:
-        raise registry.unknown("curvature", curvature, CURVATURES)
+        raise validate.unknown("curvature", curvature, CURVATURES)
     if curvature == "gauss_newton" and not isinstance(model, OutputModel):
         raise ValueError(
             "curvature 'gauss_newton' needs a likelihood that depends on the parameters through the mean: "

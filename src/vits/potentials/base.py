@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import validate
 from vits.types import Observation, Scalar
 
 Data = Any
@@ -86,6 +86,11 @@ class Potential(eqx.Module):
         return True
 
     @property
+    def longest_menu(self) -> int | None:
+        """How many arms a round may offer, if observations must carry the features of all of them; else None."""
+        return None
+
+    @property
     def is_convex(self) -> bool:
         """Whether U_t, less its prior, is known to be convex."""
         return False
@@ -123,10 +128,10 @@ class Potential(eqx.Module):
 
 def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
     """The paper's prior N(0, I / (lambda eta))."""
-    checks.positive("inverse_temperature", inverse_temperature)
-    checks.positive("prior_precision", prior_precision)
+    validate.positive("inverse_temperature", inverse_temperature)
+    validate.positive("prior_precision", prior_precision)
     precision = jnp.asarray(inverse_temperature * prior_precision, float)
-    checks.positive(f"inverse_temperature * prior_precision, in {precision.dtype},", precision)
+    validate.positive(f"inverse_temperature * prior_precision, in {precision.dtype},", precision)
     return Prior(jnp.zeros(num_params), precision * jnp.eye(num_params))
 
 
@@ -140,25 +145,25 @@ def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
     """
     mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
     if mean.ndim > 0:
-        checks.shape("the prior's mean", mean, (num_params,))
-    checks.finite("the prior's mean", mean)
+        validate.shape("the prior's mean", mean, (num_params,))
+    validate.finite("the prior's mean", mean)
     if covariance.ndim == 2:
-        checks.shape("the prior's covariance", covariance, (num_params, num_params))
+        validate.shape("the prior's covariance", covariance, (num_params, num_params))
         _check_positive_definite(covariance)
         precision = jnp.linalg.inv(covariance)
         precision = 0.5 * (precision + precision.T)
     else:
         if covariance.ndim > 0:
-            checks.shape("the prior's covariance", covariance, (num_params,))
-        checks.positive("the prior's covariance", covariance)
+            validate.shape("the prior's covariance", covariance, (num_params,))
+        validate.positive("the prior's covariance", covariance)
         precision = jnp.diag(jnp.broadcast_to(1.0 / covariance, (num_params,)))
     return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
 
 
 def _check_positive_definite(covariance: Float[Array, "params params"]) -> None:
-    if checks.is_traced(covariance):
+    if validate.is_traced(covariance):
         return
-    checks.finite("the prior's covariance", covariance)
+    validate.finite("the prior's covariance", covariance)
     matrix = np.asarray(covariance)
     if not np.allclose(matrix, matrix.T):
         raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {matrix.tolist()}")

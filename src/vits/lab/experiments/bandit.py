@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from vits import algorithms, checks, environments, models, registry
+from vits import algorithms, catalogue, environments, models, validate
 from vits.environments.base import Environment
 from vits.lab import results
 from vits.lab.compare import Claim, Difference, all_of, claim, is_alike, is_faster, is_less, paired
@@ -120,8 +120,8 @@ class RegretExperiment(Experiment):
 
     def cells(self) -> list[Cell]:
         """One cell per world, contender and chunk of seeds."""
-        checks.count("horizon", self.horizon)
-        checks.count("seeds", self.seeds)
+        validate.count("horizon", self.horizon)
+        validate.count("seeds", self.seeds)
         cells = []
         for world in self.worlds:
             stage = self.stage(world)
@@ -163,8 +163,8 @@ class RegretExperiment(Experiment):
         """The same experiment with these contenders; an algorithm that is not among them joins at its defaults."""
         known = {contender.label: contender for contender in self.contenders}
         for name in names:
-            if name not in known and name not in registry.ALGORITHMS:
-                raise registry.unknown("algorithm", name, {*known, *registry.ALGORITHMS})
+            if name not in known and name not in catalogue.ALGORITHMS:
+                raise validate.unknown("algorithm", name, {*known, *catalogue.ALGORITHMS})
         chosen = tuple(known.get(name, Contender(name, name)) for name in dict.fromkeys(names))
         return dataclasses.replace(self, contenders=chosen)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks, environments, models
+from vits import environments, models, validate
 from vits.history import with_capacity
 from vits.lab import results
 from vits.lab.experiments import linear
@@ -48,7 +48,7 @@ class Comparison(BanditExperiment):
 
     def cells(self) -> list[Cell]:
         """Those of the bandit, and one per dimension and contender for what a round costs."""
-        checks.count("blocks", self.blocks)
+        validate.count("blocks", self.blocks)
         if not self.dims:
             raise ValueError("dims must name at least one dimension, but is empty")
         costs = [self._cost(dim, contender) for dim in self.dims for contender in self.contenders]

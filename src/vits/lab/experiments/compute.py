@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import validate
 from vits.lab import compare
 from vits.lab.compare import Claim
 from vits.lab.experiments import gaussian_target
@@ -57,8 +57,8 @@ class ComputeExperiment(TargetExperiment):
     def cells(self) -> list[Cell]:
         """One cell per dimension and contender."""
         self.check()
-        checks.count("blocks", self.blocks)
-        checks.positive("step_size", self.step_size, below=1.0)
+        validate.count("blocks", self.blocks)
+        validate.positive("step_size", self.step_size, below=1.0)
         return [self._cell(dim, contender) for dim in self.dims for contender in self.contenders]
 
     def _cell(self, dim: int, contender: Contender) -> Cell:

@@ -18,17 +18,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import algorithms, checks, models, registry, steps
+from vits import algorithms, models, steps, validate
+from vits.inference.base import GaussianPosterior, Posterior
+from vits.inference.draws import Plain
 from vits.policies import PosteriorPolicy
-from vits.posteriors.base import GaussianPosterior, Posterior
-from vits.posteriors.draws import Plain
 from vits.potentials import Prior, Quadratic
 from vits.types import Info, Observation, Scalar, State
 
 
 def gaussian_target(seed: int, dim: int, condition_number: float) -> Quadratic:
     """The potential of N(Q 1, Q diag(1 / p) Q'), p log-spaced from 1 / condition_number to 1, Q a random frame."""
-    checks.count("dim", dim)
+    validate.count("dim", dim)
     if not condition_number >= 1.0:
         raise ValueError(f"a condition number must be at least 1, but is {condition_number}")
     frame = jnp.linalg.qr(jax.random.normal(jax.random.key(seed), (dim, dim)))[0]
@@ -211,7 +211,7 @@ def approximation(contender: Contender, target: Quadratic, step_size: float) -> 
         return Averaged(target, posterior, begin, contender.burn_in)
     if contender.reading == "law":
         return Chains(target, posterior, begin, contender.chains)
-    raise registry.unknown("reading", contender.reading, READINGS)
+    raise validate.unknown("reading", contender.reading, READINGS)
 
 
 def floor(approximation: Approximation, step_size: float) -> float:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from vits import checks
+from vits import validate
 from vits.lab import compare
 from vits.lab.compare import Claim
 from vits.lab.experiments import gaussian_target
@@ -63,7 +63,7 @@ class KLExperiment(TargetExperiment):
     def cells(self) -> list[Cell]:
         """One cell per step size, condition number and contender."""
         self.check()
-        checks.positive("step_sizes", self.step_sizes, below=1.0)
+        validate.positive("step_sizes", self.step_sizes, below=1.0)
         return [
             self._cell(step_size, condition_number, contender)
             for step_size in self.step_sizes

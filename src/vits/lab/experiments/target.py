@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from vits import checks, registry
+from vits import validate
 from vits.lab import results
 from vits.lab.experiments.base import Cell, Experiment, Progress
 from vits.lab.experiments.gaussian_target import Approximation, Contender
@@ -47,9 +47,9 @@ class TargetExperiment(Experiment):
 
     def check(self) -> None:
         """Refuse bad settings."""
-        checks.count("horizon", self.horizon)
-        checks.count("seeds", self.seeds)
-        checks.positive("epsilon", self.epsilon)
+        validate.count("horizon", self.horizon)
+        validate.count("seeds", self.seeds)
+        validate.positive("epsilon", self.epsilon)
 
     def walk(self, contender: Contender, approximation: Approximation) -> Course:
         """The contender's way to the target."""
@@ -97,7 +97,7 @@ class TargetExperiment(Experiment):
         known = {contender.label: contender for contender in (*self.everybody, *self.contenders)}
         for name in names:
             if name not in known:
-                raise registry.unknown("algorithm", name, known)
+                raise validate.unknown("algorithm", name, known)
         return dataclasses.replace(self, contenders=tuple(known[name] for name in dict.fromkeys(names)))
 
 

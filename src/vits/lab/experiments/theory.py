@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits import algorithms, checks, environments, models, policies, registry, steps
+from vits import algorithms, environments, models, policies, steps, validate
 from vits.lab import compare, results
 from vits.lab.compare import Claim
 from vits.lab.experiments.base import Cell, Experiment, Progress
@@ -80,9 +80,9 @@ class TheoryExperiment(Experiment):
 
     def cells(self) -> list[Cell]:
         """One cell per dimension, horizon and algorithm."""
-        checks.count("horizon", self.horizon, least=2**self.halvings)
-        checks.count("seeds", self.seeds)
-        checks.count("max_steps", self.max_steps)
+        validate.count("horizon", self.horizon, least=2**self.halvings)
+        validate.count("seeds", self.seeds)
+        validate.count("max_steps", self.max_steps)
         return [
             self._cell(dim, horizon, algorithm)
             for dim in self.dims
@@ -134,7 +134,7 @@ class TheoryExperiment(Experiment):
         """The same experiment with these of its algorithms."""
         for name in names:
             if name not in ALGORITHMS:
-                raise registry.unknown("algorithm of theory", name, ALGORITHMS)
+                raise validate.unknown("algorithm of theory", name, ALGORITHMS)
         return dataclasses.replace(self, algorithms=tuple(dict.fromkeys(names)))
 
     def claims(self, found: Results) -> list[Claim]:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from vits import checks
+from vits import validate
 from vits.history import with_capacity
 from vits.lab import results
 from vits.lab.compare import Claim
@@ -94,7 +94,7 @@ class Tuning(Experiment):
 
     def cells(self) -> list[Cell]:
         """One cell per world and contender: the tuning and the report."""
-        checks.count("tuning_seeds", self.tuning_seeds)
+        validate.count("tuning_seeds", self.tuning_seeds)
         experiment = self.experiment
         if experiment.seeds > FIRST_SEED:
             raise ValueError(

@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from vits import registry
+from vits import catalogue, validate
 from vits.lab import again, plots, results
 from vits.lab.report import html, scorecard, sections, tables
 from vits.lab.report.html import Markup, element
@@ -48,7 +48,7 @@ def write(found: Results, *, pictures: Iterable[Path] | None = None, reference: 
     if reference is None:
         reference = REFERENCE if REFERENCE in found.algorithms else found.algorithms[0]
     elif reference not in found.algorithms:
-        raise registry.unknown("algorithm of this run", reference, found.algorithms)
+        raise validate.unknown("algorithm of this run", reference, found.algorithms)
     page = render(found, list(pictures) if pictures is not None else plots.draw(found), reference)
     path = found.folder / REPORT
     results.write_atomically(path, page.encode())
@@ -90,7 +90,7 @@ def _section(title: str, *content: str) -> Markup:
 def _opening(summary: Summary) -> list[Markup]:
     """What was run, in a paragraph, and what a reader should know first."""
     rows = summary["rows"]
-    entry = registry.EXPERIMENTS.get(summary["experiment"].removesuffix("-tuning"))
+    entry = catalogue.EXPERIMENTS.get(summary["experiment"].removesuffix("-tuning"))
     what = f"{entry.summary[0].upper()}{entry.summary[1:]} (the paper's {entry.reference})." if entry else ""
     has_regret = any(row["regret_mean"] is not None for row in rows)
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
@@ -130,8 +130,8 @@ def _claims(summary: Summary) -> Markup:
     scored = {name for name, *_ in claims}
     missing = [
         (name, text, scorecard.NOT_RUN, "this run does not hold what the claim speaks of")
-        for name, text in registry.CLAIMS.items()
-        if scorecard.experiment_of(name) == summary["experiment"] and name not in scored
+        for name, text in catalogue.CLAIMS.items()
+        if catalogue.EXPERIMENT_OF_CLAIM[name] == summary["experiment"] and name not in scored
     ]
     if not claims and not missing:
         return element("p", "The paper claims nothing that this run could score.")

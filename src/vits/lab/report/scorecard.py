@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from vits import registry
+from vits import catalogue
 from vits.lab import again, summary
 
 NOT_RUN = "not run"
@@ -49,7 +49,7 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
     Returns:
         One score per claim, `not run` where no run scores it.
     """
-    found: dict[str, list[Score]] = {name: [] for name in registry.CLAIMS}
+    found: dict[str, list[Score]] = {name: [] for name in catalogue.CLAIMS}
     for folder in dict.fromkeys(map(Path, folders)):
         run = summary.load(folder)
         changes = tuple(again.changes(run))
@@ -62,18 +62,13 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
 
 def _counting(name: str, scores: list[Score]) -> Score:
     if not scores:
-        return Score(name, registry.CLAIMS[name], NOT_RUN, "", experiment_of(name))
+        return Score(name, catalogue.CLAIMS[name], NOT_RUN, "", catalogue.EXPERIMENT_OF_CLAIM[name])
     *others, chosen = sorted(scores, key=_weight)  # stable: the later one stays last
     return chosen._replace(others=tuple(f"{other.folder} ({other.run}): {other.verdict}" for other in others))
 
 
 def _weight(score: Score) -> tuple[bool, int]:
     return not score.changes, {"paper": 2, "quick": 1}.get(score.preset, 0)
-
-
-def experiment_of(claim: str) -> str:
-    """The experiment that scores a claim of the paper: its name begins the claim's, but for the theorem's."""
-    return next((name for name in registry.EXPERIMENTS if claim.startswith(name)), "theory")
 
 
 def tally(scores: Iterable[Score]) -> str:

@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
-from vits.history import History, Minibatch, Term, Total, onto, zeros_like
+from vits.history.base import Minibatch, Term, Total, onto, zeros_like
+from vits.history.full import History
 from vits.types import Observation
 
 PAGE = 32

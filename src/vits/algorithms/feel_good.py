@@ -11,15 +11,19 @@ Mathematics of Data Science, 2022.
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from vits import checks
+from vits import models, policies, potentials, steps, validate
+from vits.algorithms import vits
+from vits.algorithms.langevin import chain
 from vits.history import Buffer, Rows, buffer
+from vits.inference import draws
+from vits.inference.base import Posterior
 from vits.models import RewardModel
 from vits.potentials.base import Belief, Data, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
@@ -125,6 +129,11 @@ class FeelGood(Potential):
     num_arms: int
     buffer: Buffer
     batch_size: int | None
+
+    @property
+    def longest_menu(self) -> int | None:
+        """Every observation carries all arms of its round."""
+        return self.num_arms
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
         """Where the base potential starts."""
@@ -237,7 +246,7 @@ class FeelGood(Potential):
         return Menu(arms, jnp.maximum(offered.astype(int), 1))
 
 
-def feel_good(
+def feel_good_potential(
     base: Potential,
     model: RewardModel,
     *,
@@ -265,12 +274,12 @@ def feel_good(
     Returns:
         A potential whose observations must carry the features of all arms.
     """
-    checks.not_negative("feel_good", weight)
-    checks.finite("cap", cap)
-    checks.not_negative("smoothing", smoothing)
-    checks.count("num_arms", num_arms)
+    validate.not_negative("feel_good", weight)
+    validate.finite("cap", cap)
+    validate.not_negative("smoothing", smoothing)
+    validate.count("num_arms", num_arms)
     limit = jnp.asarray(cap, float)
-    is_plain = not checks.is_traced(smoothing) and float(smoothing) == 0.0
+    is_plain = not validate.is_traced(smoothing) and float(smoothing) == 0.0
     return FeelGood(
         base=base,
         model=model,
@@ -282,3 +291,94 @@ def feel_good(
         buffer=buffer(capacity=capacity, window=window),
         batch_size=minibatch,
     )
+
+
+def fg_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    feel_good: Scalar | float | None = None,
+    cap: Scalar | float = 1000.0,
+    smoothing: Scalar | float = 0.0,
+    sampler: str = "langevin",
+    step_size: Scalar | float = 0.5,
+    num_steps: int = 10,
+    step_rule: str | steps.StepRule = "safe",
+    num_arms: int = 64,
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> policies.Thompson:
+    """FG-TS: Thompson sampling from a posterior that leans towards parameters under which the past looked rewarding.
+
+        U_fg(theta) = U(theta) - feel_good sum_s min(cap, max_a f(theta; x_s, a))
+
+    Args:
+        model: the reward model; f is its expected reward.
+        inverse_temperature: eta; the larger, the narrower the posterior.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        feel_good: weight of the bonus. Rewards look better by about feel_good / eta, and at all times: from 0.3 on that
+            costs more than it gains. By default eta / 100; with 0 the algorithm is its sampler on U.
+        cap: what the bonus of a round can be at most, on the scale of the rewards.
+        smoothing: temperature tau of the smoothed form, which takes tau log sum exp(f / tau) for the maximum and a
+            softplus of the same temperature for the minimum; 0 is the plain form.
+        sampler: "langevin" (as lmc_ts) or "vits" (as vits_ii; of the plain form it sees no curvature at the kinks).
+        step_size: what `step_rule` makes a step from.
+        num_steps: steps a round.
+        step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
+        num_arms: how many arms a round offers at most; all of them are remembered.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        window: only the last so many observations count.
+        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
+            1 + t / minibatch.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+
+    Returns:
+        A policy. Its observations must carry `arms`, the features of all arms that were on offer.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.algorithms.fg_ts(vits.models.linear(3), feel_good=0.1, smoothing=0.1, num_arms=10)
+
+    Reference:
+        Zhang, "Feel-good Thompson sampling for contextual bandits and reinforcement learning", SIAM Journal on
+        Mathematics of Data Science, 2022.
+    """
+    validate.count("num_steps", num_steps)
+    base = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    potential = feel_good_potential(
+        base,
+        model,
+        weight=0.01 * base.inverse_temperature if feel_good is None else feel_good,
+        cap=cap,
+        smoothing=smoothing,
+        num_arms=num_arms,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    rule = steps.resolve(step_rule, step_size)
+    if sampler == "langevin":
+        posterior: Posterior = chain(model, potential, rule, num_steps)
+    elif sampler == "vits":
+        posterior = vits.VITS(
+            potential=potential,
+            step_rule=rule,
+            draws=draws.antithetic(),
+            curvature=vits.exact_curvature,
+            inverse=vits.first_order_inverse,
+            num_steps=num_steps,
+        )
+    else:
+        raise validate.unknown("sampler", sampler, ("langevin", "vits"))
+    return policies.Thompson(model, posterior)

@@ -21,13 +21,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vits import linalg
+from vits import linalg, models, policies, potentials, validate
+from vits.history import Undoable
+from vits.inference import newton
+from vits.inference.base import Moments, Posterior
+from vits.inference.guards import choose, guarded, is_unresolved, overflowed
+from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
-from vits.normals import normal
-from vits.posteriors import descent
-from vits.posteriors.base import Moments, Posterior, guarded, is_unresolved
 from vits.potentials import Data, Potential
-from vits.types import Info, Observation, Scalar, Undoable, choose, overflowed
+from vits.types import Info, Observation, Scalar
 
 TOLERANCE = 0.05
 """How far from its mode a model may end a round, in posterior standard deviations by Newton's own estimate."""
@@ -218,25 +220,25 @@ class Ensemble(Posterior):
         members, prior_tilts, seen = state
         seen = self.perturbation.observe(noise_key, self.potential, seen, members, observation)
         view = self.perturbation.view(batch_key, self.potential, seen)
-        size = descent.sample_step(view.num_seen, self.batch_size)
+        size = newton.sample_step(view.num_seen, self.batch_size)
 
-        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> descent.Walk:
-            def slopes(theta: Float[Array, " params"]) -> descent.Slopes:
-                grad, hessian = descent.slopes(self.potential, data, theta)
-                return descent.Slopes(grad - tilt, hessian)
+        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> newton.Walk:
+            def slopes(theta: Float[Array, " params"]) -> newton.Slopes:
+                grad, hessian = newton.slopes(self.potential, data, theta)
+                return newton.Slopes(grad - tilt, hessian)
 
-            return descent.minimum(
+            return newton.minimum(
                 slopes,
                 start,
                 floor=self.potential.prior.precision,
-                share=descent.share_of(self.potential),
+                share=newton.share_of(self.potential),
                 tolerance=TOLERANCE,
                 max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
                 size=size,
             )
 
         walks = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
-        modes: descent.Minimum = walks.point
+        modes: newton.Minimum = walks.point
         return guarded(
             observation,
             state,
@@ -258,3 +260,63 @@ class Ensemble(Posterior):
         root = jnp.linalg.qr(spread, mode="r")
         missing = mean.shape[0] - root.shape[0]
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
+
+
+def ensemble_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    num_members: int = 30,
+    num_steps: int = 10,
+    curvature: str | potentials.CurvatureForm = "exact",
+    prior: tuple[Any, Any] | None = None,
+    window: int | None = None,
+    minibatch: int | None = None,
+    capacity: int | None = None,
+) -> policies.Thompson:
+    """Ensemble sampling: plays one of M models at random, each fitted to its own prior draw and noisy rewards.
+
+        theta_m = argmin U_t(theta) - tilt_m' theta,   tilt_m = P0 (theta0_m - m0) + eta sum_s w_ms phi_s
+
+    Args:
+        model: the reward model; all but linear, logistic and Poisson models keep `num_members` data sets, and their
+            likelihood has to accept rewards with noise.
+        inverse_temperature: eta; the larger, the less the models differ.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        num_members: M.
+        num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
+            its mode are reported by `info.step_capped`.
+        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+            `vits.potentials.autodiff.exact`.
+        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
+            is a variance, one for each parameter, or a matrix.
+        window: only the last so many observations count.
+        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
+            shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
+        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("ensemble_ts", vits.models.linear(3), num_members=10)
+
+    Reference:
+        Lu and Van Roy, "Ensemble sampling", NeurIPS 2017.
+    """
+    validate.count("num_members", num_members)
+    validate.count("num_steps", num_steps)
+    potential = potentials.potential(
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        curvature=curvature,
+        prior=prior,
+        window=window,
+        minibatch=minibatch,
+        capacity=capacity,
+    )
+    perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
+    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps, minibatch))

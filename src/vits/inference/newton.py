@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from vits import linalg
+from vits.inference.guards import choose
 from vits.potentials import Data, Potential
-from vits.types import Scalar, choose
+from vits.types import Scalar
 
 MAX_HALVINGS = 10
 """After so many halvings a step is not taken at all."""

@@ -1,13 +1,14 @@
 """The exact Gaussian posterior of a linear model, by square-root updates."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 
-from vits import linalg
-from vits.posteriors.base import GaussianPosterior, epsilon, guarded, is_unresolved
+from vits import linalg, models, policies, potentials, validate
+from vits.inference.base import GaussianPosterior
+from vits.inference.guards import epsilon, guarded, is_unresolved
 from vits.potentials import Quadratic
 from vits.types import Info, Observation, Scalar
 
@@ -73,3 +74,71 @@ def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> F
     along = sqrt_cov @ u
     rest = sqrt_cov - jnp.outer(along, u)
     return rest + jnp.outer(q * along - rest @ u, u)
+
+
+def lin_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    prior: tuple[Any, Any] | None = None,
+) -> policies.Thompson:
+    """LinTS: Thompson sampling from the exact posterior of a linear model, N(V^-1 b, (eta V)^-1).
+
+    Args:
+        model: a linear model.
+        inverse_temperature: eta.
+        prior_precision: lambda.
+        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.algorithms.lin_ts(vits.models.linear(3), inverse_temperature=100.0)
+
+    Reference:
+        Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013.
+    """
+    return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision, prior))
+
+
+def lin_ucb(
+    model: models.RewardModel, *, prior_precision: Scalar | float = 1.0, width: Scalar | float = 1.0
+) -> policies.UCB:
+    """LinUCB: argmax phi' V^-1 b + width sqrt(phi' V^-1 phi).
+
+    Args:
+        model: a linear model.
+        prior_precision: lambda.
+        width: how many standard deviations of optimism (beta or alpha in the literature).
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.algorithms.lin_ucb(vits.models.linear(3), width=0.5)
+
+    Reference:
+        Li, Chu, Langford and Schapire, "A contextual-bandit approach to personalized news article
+        recommendation", WWW 2010.
+    """
+    validate.not_negative("width", width)
+    return policies.UCB(model, _exact("lin_ucb", model, 1.0, prior_precision), jnp.asarray(width, float))
+
+
+def _exact(
+    name: str,
+    model: models.RewardModel,
+    inverse_temperature: Scalar | float,
+    prior_precision: Scalar | float,
+    prior: tuple[Any, Any] | None = None,
+) -> Exact:
+    potential = potentials.potential(
+        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, prior=prior
+    )
+    if not isinstance(potential, potentials.Quadratic):
+        raise ValueError(f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model")
+    return Exact(potential)

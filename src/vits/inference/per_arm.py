@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
-from vits import checks
+from vits import validate
 from vits.history import History, SlidingHistory
-from vits.posteriors.base import Posterior
-from vits.posteriors.paged import paged
+from vits.history.paged import paged
+from vits.inference.base import Posterior
 from vits.types import Info, Observation, State
 
 
@@ -72,7 +72,7 @@ class PerArm(Posterior):
         return _take(state, jnp.asarray(arm))
 
     def _check_arm(self, action: Int[Array, ""] | int) -> None:
-        if not checks.is_traced(action) and not 0 <= int(action) < self.num_arms:
+        if not validate.is_traced(action) and not 0 <= int(action) < self.num_arms:
             raise ValueError(f"the arm played must be one of 0 to {self.num_arms - 1}, but is {int(action)}")
 
 

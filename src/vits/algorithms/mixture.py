@@ -11,18 +11,20 @@ responsibilities r_ik = q(z_i = k) from the factors, and then the factors from t
 Reference: Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Key
 
-from vits import linalg
-from vits.history import Buffer, History
-from vits.normals import normal
-from vits.posteriors.base import Posterior, guarded, is_unresolved
-from vits.posteriors.exact import shrunk
+from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.exact import shrunk
+from vits.history import Buffer, History, buffer
+from vits.inference.base import Posterior
+from vits.inference.guards import guarded, is_unresolved
+from vits.inference.per_arm import PerArm
+from vits.linalg import normal
 from vits.potentials import Prior
 from vits.types import Info, Observation, Scalar
 
@@ -195,3 +197,71 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
 def _inverse_sqrt(precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
     """B with B B' = precision^-1."""
     return linalg.sqrt_of_inverse(linalg.cholesky(precision))
+
+
+def vts(
+    model: models.RewardModel,
+    *,
+    num_arms: int,
+    num_components: int = 2,
+    num_steps: int = 10,
+    prior_precision: Scalar | float = 1.0,
+    prior: tuple[Any, Any] | None = None,
+    prior_shape: Scalar | float = 1.0,
+    prior_scale: Scalar | float = 1.0,
+    prior_weight: Scalar | float = 1.0,
+    separation: Scalar | float = 1.0,
+    window: int | None = None,
+    capacity: int | None = None,
+) -> policies.ThompsonPerArm:
+    """VTS: for every arm a variational mixture of linear regressions with unknown noise.
+
+        sigma2_k ~ InvGamma(alpha_k, beta_k),   w_k ~ N(u_k, sigma2_k V_k),   a = argmax sum_k E[pi_k] phi_a' w_k
+
+    Args:
+        model: a linear model.
+        num_arms: how many arms there are, in every round, in the same order.
+        num_components: M, Gaussians in an arm's mixture; with 1 the posterior is exact and keeps no data.
+        num_steps: sweeps of mean-field updates a round.
+        prior_precision: lambda; V0 = I / lambda, in units of the noise variance.
+        prior: (u0, V0) to use instead.
+        prior_shape: alpha0.
+        prior_scale: beta0; sqrt(beta0 / alpha0) is the noise to expect, in the unit of the rewards.
+        prior_weight: gamma0.
+        separation: how many prior standard deviations the components' prior means lie around u0.
+        window: only the last so many observations of an arm count.
+        capacity: how many observations will come at most; None leaves it to `simulate`.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.algorithms.vts(vits.models.linear(3), num_arms=5, num_components=2)
+
+    Reference:
+        Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
+    """
+    if not isinstance(model, models.Linear):
+        raise ValueError(
+            f"vts needs a linear model, but got {type(model).__name__}; vits_ii, laplace_ts and lmc_ts take any model, "
+            "with per_arm=num_arms if every arm is to have its own parameters"
+        )
+    validate.count("num_arms", num_arms)
+    validate.count("num_components", num_components)
+    validate.count("num_steps", num_steps)
+    positive = {"prior_shape": prior_shape, "prior_scale": prior_scale, "prior_weight": prior_weight}
+    for name, value in (positive | {"separation": separation}).items():
+        validate.positive(name, value)
+    if window is not None and num_components == 1:
+        raise ValueError(f"window needs num_components of at least 2, since one keeps no data, but is {window}")
+    ridge = potentials.ridge_prior(model.num_params, inverse_temperature=1.0, prior_precision=prior_precision)
+    mixture = Mixture(
+        prior=ridge if prior is None else potentials.gaussian_prior(model.num_params, *prior),
+        **{name: jnp.asarray(value, float) for name, value in positive.items()},
+        separation=jnp.asarray(separation, float),
+        num_components=num_components,
+        num_steps=num_steps,
+        buffer=buffer(capacity=capacity, window=window),
+    )
+    return policies.ThompsonPerArm(model, PerArm(mixture, num_arms))

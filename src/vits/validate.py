@@ -1,14 +1,25 @@
-"""Checks at the front door: one clear sentence that names the value and what is allowed."""
+"""Argument checks: one sentence that names the value and what is allowed."""
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Shaped
 
 
+def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
+    """The error for a name that nobody knows: it suggests the nearest one and lists the rest."""
+    names = sorted(known)
+    near = difflib.get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return ValueError(f"unknown {kind} '{name}'; {hint}known: {', '.join(names)}")
+
+
 def is_traced(value: object) -> bool:
     """Whether a value is known only when the compiled program runs."""
+    import jax  # only here, so that names can be checked without waiting for JAX
+
     return isinstance(value, jax.core.Tracer)
 
 

@@ -1,52 +1,14 @@
-"""What every posterior offers, and the guard that keeps a failed update from leaving a trace."""
+"""Health checks of an update, and the guard that keeps a failed one from leaving a trace."""
 
-import abc
-from typing import Any, NamedTuple
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
-from vits.types import Info, Observation, Scalar, State, all_finite, choose, overflowed, report
-
-
-class Posterior(eqx.Module):
-    """A distribution over the parameters of a reward model that learns from observations."""
-
-    @abc.abstractmethod
-    def init(self, key: Key[Array, ""]) -> State:
-        """The state before any observation: the prior."""
-
-    @abc.abstractmethod
-    def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after one observation more, and what happened; a failed update returns the old state."""
-
-    @abc.abstractmethod
-    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, " params"]:
-        """One draw of the parameters."""
-
-
-class Moments(NamedTuple):
-    """Mean and a square root of the covariance, Sigma = sqrt_cov sqrt_cov'."""
-
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
-
-
-class GaussianPosterior(Posterior):
-    """A posterior that is a Gaussian: its states have the fields `mean` and `sqrt_cov`."""
-
-    def moments(self, state: State) -> Moments:
-        """Mean and square root of the covariance."""
-        return Moments(state.mean, state.sqrt_cov)
-
-    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, " params"]:
-        """theta = mean + B eps, eps ~ N(0, I)."""
-        eps = jax.random.normal(key, state.mean.shape, state.mean.dtype)
-        return state.mean + state.sqrt_cov @ eps
-
+from vits.history import Undoable
+from vits.types import Info, Observation, Scalar, State, all_finite, report
 
 EXPLOSION = 100.0
 """How many times longer the later steps of a round may be than its first and the spread of its draws together."""
@@ -93,3 +55,22 @@ def guarded(
     is_finite = all_finite((observation.features @ observation.features, observation.reward, parameters))
     rejected = ~is_finite | overflowed(new) | diagnostics.pop("exploded", False)
     return choose(~rejected, new, old), report(is_finite=is_finite, rejected=rejected, **diagnostics)
+
+
+def _is_undoable(node: Any) -> bool:
+    return isinstance(node, Undoable)
+
+
+def overflowed(state: State) -> Bool[Array, ""]:
+    """Whether the last change to any part of a state found no room."""
+    parts = [node.overflowed for node in jax.tree.leaves(state, is_leaf=_is_undoable) if _is_undoable(node)]
+    return jnp.any(jnp.asarray([jnp.any(part) for part in parts], bool))
+
+
+def choose(use_new: Bool[Array, ""], new: State, old: State) -> State:
+    """`new` where the flag is set, else `old`, leaf by leaf; what is `Undoable` is undone in place."""
+
+    def pick(a: Any, b: Any) -> Any:
+        return a.undo_unless(use_new, b) if _is_undoable(a) else jnp.where(use_new, a, b)
+
+    return jax.tree.map(pick, new, old, is_leaf=_is_undoable)

@@ -11,8 +11,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from vits import checks, linalg
-from vits.normals import normal
+from vits import linalg, validate
+from vits.linalg import normal
 
 
 class Draws(eqx.Module):
@@ -74,7 +74,7 @@ class Orthogonal(Draws):
 
 def plain(num_samples: int = 1) -> Plain:
     """The paper's independent draws: one for VITS-I and II, twenty for the Hessian-free form."""
-    checks.count("num_samples", num_samples)
+    validate.count("num_samples", num_samples)
     return Plain(num_samples)
 
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vits.posteriors import descent
+from vits.inference import newton
 
 
 class Place(NamedTuple):
@@ -17,10 +17,10 @@ def walk(trial, start=0.0, max_steps=1):
 
     def line(place, s):
         end, *slopes = trial(place.x, s)
-        return descent.Line(Place(end, jnp.abs(end - 1.0)), *slopes)
+        return newton.Line(Place(end, jnp.abs(end - 1.0)), *slopes)
 
     first = Place(jnp.asarray(start), jnp.asarray(abs(start - 1.0)))
-    return descent.walked(first, line, size=jnp.asarray(1.0), max_steps=max_steps, tolerance=0.1)
+    return newton.walked(first, line, size=jnp.asarray(1.0), max_steps=max_steps, tolerance=0.1)
 
 
 def along(slope):
@@ -58,7 +58,7 @@ def test_without_an_acceptable_end_no_step_is_taken(bad):
 
 def test_a_matrix_above_half_the_floor_is_left_alone():
     matrix, floor = jnp.diag(jnp.asarray([0.6, 5.0])), jnp.eye(2)
-    result = descent.raised(matrix, floor, share=0.5)
+    result = newton.raised(matrix, floor, share=0.5)
     assert np.array_equal(result.matrix, matrix)
     np.testing.assert_allclose(result.factor @ result.factor.T, matrix, rtol=1e-6)
     assert not result.was_raised
@@ -67,7 +67,7 @@ def test_a_matrix_above_half_the_floor_is_left_alone():
 @pytest.mark.parametrize(("smallest", "multiple"), [(0.4, 1.0), (-0.4, 1.0), (-0.6, 4.0), (-100.0, 256.0)])
 def test_a_matrix_below_is_raised_by_the_first_multiple_that_helps(smallest, multiple):
     matrix, floor = jnp.diag(jnp.asarray([smallest, 5.0])), jnp.eye(2)
-    result = descent.raised(matrix, floor, share=0.5)
+    result = newton.raised(matrix, floor, share=0.5)
     np.testing.assert_allclose(result.matrix, matrix + multiple * floor, rtol=1e-6)
     np.testing.assert_allclose(result.factor @ result.factor.T, result.matrix, rtol=1e-6)
     assert result.was_raised
@@ -76,16 +76,16 @@ def test_a_matrix_below_is_raised_by_the_first_multiple_that_helps(smallest, mul
 def test_newton_finds_a_minimum_from_where_plain_newton_diverges():
     """U = log cosh x + x^2 / 200 from x = 4: the curvature is 0.0013 + 0.01, and a full step lands at x = -88."""
     weak = 0.01
-    newton = descent.minimum(
-        lambda x: descent.Slopes(jnp.tanh(x) + weak * x, jnp.diag(1.0 / jnp.cosh(x) ** 2 + weak)),
+    found = newton.minimum(
+        lambda x: newton.Slopes(jnp.tanh(x) + weak * x, jnp.diag(1.0 / jnp.cosh(x) ** 2 + weak)),
         jnp.asarray([4.0]),
         floor=jnp.asarray([[weak]]),
         share=0.5,
         tolerance=1e-3,
         max_steps=20,
     )
-    found = newton.point
+    walk, found = found, found.point
     assert abs(float(found.theta[0])) < 1e-3
     assert float(found.distance) < 1e-3
-    assert float(newton.smallest_step) < 1.0
+    assert float(walk.smallest_step) < 1.0
     np.testing.assert_allclose(found.sqrt_cov[0, 0] ** 2, 1.0 / (1.0 + weak), rtol=1e-5)

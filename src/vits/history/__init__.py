@@ -1,0 +1,23 @@
+"""Observation buffers for potentials without sufficient statistics.
+
+A history is a buffer of fixed size and a count. Sums over it run over as many blocks as are filled, in a loop whose
+bound is traced: one compilation serves every round, and a round costs what its data cost, whatever the capacity.
+"""
+
+from vits.history.base import BLOCK, Minibatch, Rows, Undoable
+from vits.history.buffer import DEFAULT_CAPACITY, Buffer, buffer, with_capacity
+from vits.history.full import History
+from vits.history.sliding import SlidingHistory
+
+__all__ = [
+    "BLOCK",
+    "DEFAULT_CAPACITY",
+    "Buffer",
+    "History",
+    "Minibatch",
+    "Rows",
+    "SlidingHistory",
+    "Undoable",
+    "buffer",
+    "with_capacity",
+]

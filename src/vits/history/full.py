@@ -1,0 +1,116 @@
+"""All observations, up to a capacity."""
+
+from dataclasses import replace
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from vits.history.base import Minibatch, Term, Total, Undoable, batch_max, zeros_like
+from vits.types import Observation, Scalar
+
+
+class History(Undoable):
+    """The first `capacity` observations.
+
+    Features lie in the rows of a matrix, or in its columns: then a block enters the products of a generalised linear
+    model as Phi' and these run along last axes, for which XLA takes half the time; other models are faster by rows.
+
+    Rows past the count are zero, a spare one among them: an observation that finds no room goes there, and `overflowed`
+    says that the update has to be rejected.
+    """
+
+    features: Float[Array, "_ _"]
+    rewards: Float[Array, " rows"]
+    seen: Int[Array, ""]
+    capacity: int = eqx.field(static=True)
+    block: int = eqx.field(static=True)
+    by_columns: bool = eqx.field(static=True)
+
+    @property
+    def count(self) -> Int[Array, ""]:
+        """How many observations are in the buffer."""
+        return jnp.minimum(self.seen, self.capacity)
+
+    @property
+    def overflowed(self) -> Bool[Array, ""]:
+        """Whether the last observation found no room."""
+        return self.seen > self.capacity
+
+    @property
+    def longest(self) -> Int[Array, ""]:
+        """How far a sum runs: to the count, and within a batch to that of the fullest history."""
+        return batch_max(self.count)
+
+    @property
+    def inflation(self) -> Scalar:
+        """How much shorter than on all the data steps have to be: not at all."""
+        return jnp.ones(())
+
+    def append(self, observation: Observation) -> "History":
+        """The history with one observation more."""
+        slot = self._next_slot()
+        return replace(
+            self,
+            features=self._at(slot).set(observation.features.astype(self.features.dtype)),
+            rewards=self.rewards.at[slot].set(observation.reward.astype(self.rewards.dtype)),
+            seen=self.seen + 1,
+        )
+
+    def undo_unless(self, accepted: Bool[Array, ""], old: "History") -> "History":
+        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
+
+        Choosing between two buffers would cost their length, and reading a row that is also written may make the
+        compiler copy them. So zeros are written, unread: over the new row, or over the spare one, which is zero.
+        """
+        slot = jnp.where(accepted, self.capacity, old._next_slot())
+        return replace(
+            self,
+            features=self._at(slot).set(0.0),
+            rewards=self.rewards.at[slot].set(0.0),
+            seen=jnp.where(accepted, self.seen, old.seen),
+        )
+
+    def sum(self, term: Term[Total], start: Total | None = None) -> Total:
+        """The sum of a term over all observations, block by block, onto `start`."""
+
+        def add(carry: tuple[Int[Array, ""], Total]) -> tuple[Int[Array, ""], Total]:
+            row, total = carry
+            phi, rewards = self._rows(row)
+            weights = (row + jnp.arange(self.block) < self.count).astype(self.rewards.dtype)
+            return row + self.block, jax.tree.map(jnp.add, total, term(phi, rewards, weights))
+
+        if start is None:
+            start = zeros_like(term, *self._rows(jnp.asarray(0)), self.rewards[: self.block])
+        if self.capacity == self.block:
+            return add((jnp.asarray(0), start))[1]
+        # By rows, not by blocks, which would have to be counted: a call of an agent is made of such small operations.
+        longest = self.longest
+        return jax.lax.while_loop(lambda carry: carry[0] < longest, add, (jnp.zeros_like(longest), start))[1]
+
+    def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
+        """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""
+        everything, positions = self.count <= size, jnp.arange(size)
+        rows = jnp.where(everything, positions, jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1)))
+        rows = jnp.minimum(rows, self.capacity)
+        weights = jnp.where(everything, (positions < self.count).astype(self.rewards.dtype), self.count / size)
+        return Minibatch(self._read(rows), self.rewards[rows], weights, self.count)
+
+    def _rows(self, first: Int[Array, ""]) -> tuple[Float[Array, "block dim"], Float[Array, " block"]]:
+        """Phi and the rewards of a block."""
+        phi = jax.lax.dynamic_slice_in_dim(self.features, first, self.block, axis=int(self.by_columns))
+        return phi.T if self.by_columns else phi, jax.lax.dynamic_slice_in_dim(self.rewards, first, self.block)
+
+    def _read(self, slots: Int[Array, " slots"]) -> Float[Array, "slots dim"]:
+        """Phi of these observations, whichever way features lie."""
+        phi = self._at(slots).get()
+        return phi.T if self.by_columns else phi
+
+    def _at(self, slots: Int[Array, "*slots"]) -> Any:
+        """Where the features of these observations are: to be read with `.get()` and written with `.set(...)`."""
+        return self.features.at[:, slots] if self.by_columns else self.features.at[slots]
+
+    def _next_slot(self) -> Int[Array, ""]:
+        return jnp.minimum(self.seen, self.capacity)

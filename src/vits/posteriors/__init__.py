@@ -1,1 +1,0 @@
-"""Approximate posteriors, one file per family."""
