@@ -8,7 +8,7 @@ import pytest
 import vits
 from vits import cli
 from vits.lab import posterior_check
-from vits.lab.plots import calibration as pictures
+from vits.lab.plots import posterior_check as pictures
 
 
 def rows(count=150, dim=3):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vits.datasets import movielens
+from vits.datasets import movielens, paths
 from vits.datasets.factorise import Entries, alternating_least_squares
 
 ML_1M = Path(__file__).parent.parent.parent / "shared/data/ml-1m"
@@ -74,7 +74,7 @@ def test_a_copy_is_found_in_a_folder_above_it_in_an_archive_and_by_the_environme
 
 
 def test_by_default_data_lie_in_the_users_cache_folder(tmp_path):
-    assert folders.data() == tmp_path / "cache" / "vits" / "data"
+    assert paths.data() == tmp_path / "cache" / "vits" / "data"
 
 
 def replaced(line, number):
@@ -140,7 +140,7 @@ def test_where_there_is_nothing_the_message_says_how_to_get_it(tmp_path, monkeyp
 
 def test_factors_are_computed_once_and_the_stored_ones_are_the_same(folder, monkeypatch):
     fresh = movielens.load_factors(folder, dim=2, edition=EDITION)
-    (stored,) = folders.cache().iterdir()
+    (stored,) = paths.cache().iterdir()
 
     def computed_again(*args, **settings):
         raise AssertionError
