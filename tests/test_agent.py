@@ -83,7 +83,7 @@ def test_a_changing_number_of_arms_compiles_for_powers_of_two_only():
     agent = vits.Agent("lin_ts", vits.models.linear(7))
     for count in range(1, 33):
         assert 0 <= agent.decide(np.ones((count, 7))).arm < count
-    assert agent._core.live.mind.chooser.score._cache_size() == 3  # 8, 16 and 32
+    assert agent._snapshot.chooser.score._cache_size() == 3  # 8, 16 and 32
 
 
 def test_equal_arms_are_chosen_equally_often():
@@ -110,7 +110,7 @@ def test_propensity_is_that_of_two_gaussians_and_says_how_sure_it_is():
 def test_a_decision_that_is_kept_does_not_keep_the_history():
     agent = laplace()
     decision = agent.decide(ARMS)
-    history = weakref.ref(max(agent._core.live.mind.state_arrays, key=lambda array: array.size))
+    history = weakref.ref(max(agent._snapshot.state_arrays, key=lambda array: array.size))
     agent.learn(decision, 1.0)
     gc.collect()
     assert history() is None
@@ -209,4 +209,4 @@ def test_the_agent_plays_well():
         agent.learn(decision, arms[decision.arm] @ theta + 0.1 * rng.normal())
         regret.append(np.max(arms @ theta) - arms[decision.arm] @ theta)
     assert np.mean(regret[20:]) < 0.02
-    assert jax.tree.leaves(agent._core.live.mind.view)[0].shape == (2,)
+    assert jax.tree.leaves(agent._snapshot.view)[0].shape == (2,)

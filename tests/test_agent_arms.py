@@ -9,7 +9,7 @@ import pytest
 from tests.agents import ARMS, REWARDS, RNG, ROWS, assert_posterior, laplace, lin_ts, ridge
 
 import vits
-from vits.agent.growth import moved
+from vits.agent.snapshot import moved
 from vits.history import buffer
 from vits.history.paged import paged
 from vits.types import Observation
@@ -94,13 +94,13 @@ def test_forgetting_an_arm_frees_its_pages_and_leaves_the_others_theirs():
 def test_a_history_that_grows_is_the_same_history():
     rows, rewards = RNG.normal(size=(200, 2)), RNG.integers(0, 2, 200).astype(float)
     small, large = laplace(capacity=128), laplace(capacity=256)
-    choose = small._core.live.mind.chooser
+    choose = small._snapshot.chooser
     for agent in (small, large):
         for start in range(0, 200, 100):
             agent.partial_fit(rows[start : start + 100], rewards[start : start + 100])
     np.testing.assert_allclose(small.posterior(samples=2).mean, large.posterior(samples=2).mean, rtol=1e-5)
     assert small.diagnostics().capacity == 256
-    assert small._core.live.mind.chooser is choose  # choosing is not compiled anew
+    assert small._snapshot.chooser is choose  # choosing is not compiled anew
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_history_that_grows_is_the_same_history():
 )
 def test_it_is_known_which_agents_need_more_room(settings, grows):
     agent = vits.Agent(**{"algorithm": "laplace_ts", "model": vits.models.logistic(2)} | settings)
-    assert agent._core.live.mind.grows is grows
+    assert agent._snapshot.grows is grows
     assert (agent.diagnostics().capacity is None) is not grows
 
 

@@ -28,14 +28,14 @@ def test_the_oldest_pending_decisions_expire():
 
 def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(monkeypatch):
     agent = lin_ts(max_pending=2)
-    slow, decision = agent._core.absorb, agent.decide(ARMS)
+    slow, decision = agent._absorb, agent.decide(ARMS)
 
     def absorb(*observations):
         slow(*observations)
         for _ in range(3):
             agent.decide(ARMS)
 
-    monkeypatch.setattr(agent._core, "absorb", absorb)
+    monkeypatch.setattr(agent, "_absorb", absorb)
     agent.learn(decision, 1.0)
     found = agent.diagnostics()
     assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)

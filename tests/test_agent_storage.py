@@ -62,11 +62,11 @@ def test_a_loaded_agent_goes_on_exactly_as_the_saved_one(name, tmp_path):
     loaded = vits.Agent.load(tmp_path / "agent", **parts)
     assert loaded.diagnostics() == agent.diagnostics()
     for number in (0, 3):  # pending since before it was saved
-        waiting = f"{agent._core.book.tag}-{number}"
+        waiting = f"{agent._ledger.tag}-{number}"
         agent.learn(waiting, 1.0)
         loaded.learn(waiting, 1.0)
     assert played(loaded, 12, context) == played(agent, 12, context)
-    for ours, theirs in zip(agent._core.live.mind.state_arrays, loaded._core.live.mind.state_arrays, strict=True):
+    for ours, theirs in zip(agent._snapshot.state_arrays, loaded._snapshot.state_arrays, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
@@ -74,7 +74,7 @@ def test_networks_are_made_again(tmp_path):
     model = vits.models.mlp(2, hidden=(3,), activation="square")
     vits.Agent("uniform", model).save(tmp_path / "agent")
     loaded = vits.Agent.load(tmp_path / "agent")
-    assert loaded._core.live.mind.recipe.model.network.activation is jnp.square
+    assert loaded._snapshot.settings.model.network.activation is jnp.square
     with pytest.raises(ValueError, match="the saved one, mlp with 2 features and 13 parameters, but is linear"):
         vits.Agent.load(tmp_path / "agent", model=vits.models.linear(2))
 

@@ -46,9 +46,9 @@ def decide_while_one_learns(seconds):
     waiting, seen = [], []
 
     def decide():
-        live = agent._core.live
+        current = agent._snapshot
         decision = agent.decide(arms)
-        mean, sqrt_cov = sorted((np.asarray(part) for part in live.mind.view), key=np.ndim)
+        mean, sqrt_cov = sorted((np.asarray(part) for part in current.view), key=np.ndim)
         assert float(mean[0] + sqrt_cov[0, 0] ** 2) == pytest.approx(1.0, abs=1e-4)
         seen.append(decision.id)
         waiting.append(decision)

@@ -1,6 +1,8 @@
-"""The object an application holds: it decides, and learns when the reward comes."""
+"""The object of an application: it decides, and learns when a reward comes."""
 
 import functools
+import math
+import threading
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,42 +11,44 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from vits import models, validate
-from vits.agent import archive, beliefs, mind
-from vits.agent import features as rows_of
-from vits.agent.core import Core, Live, check_known, new_tag, start_key
-from vits.agent.decisions import DEFAULT_SAMPLES, Book, Decision, Pending, ranking
-from vits.agent.diagnostics import Counts, Diagnostics, as_html
-from vits.agent.features import Arm, FeatureMap, Offer
-from vits.agent.programs import Arrays, Chooser, as_number
-from vits.policies import PosteriorPolicy, ThompsonPerArm
+from vits.agent import arms as arms_
+from vits.agent import belief, diagnostics, saving, snapshot
+from vits.agent.arms import Arm, FeatureMap, Offer
+from vits.agent.compiled import Arrays, Chooser, as_number
+from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, new_tag, ranking
+from vits.agent.snapshot import Keys, Settings, Snapshot
 
 MAX_PENDING = 10_000
-"""Decisions that may wait for their reward."""
+"""Default number of decisions that may wait for their reward."""
 
 WHEN_FULL = ("grow", "raise")
+
+
+class RejectedUpdate(ArithmeticError):
+    """An update was rejected because the posterior would not have stayed finite; the posterior is unchanged."""
 
 
 class Agent:
     """A bandit that decides and learns, one call at a time.
 
-    Three ways to say what there is to choose from:
+    There are three ways to say what the arms are:
 
-    - neither `arms` nor `features`: `decide(arms)` gets the features of the arms on offer, any number of them;
-    - `arms` and `features`: `decide(context)` looks at `features(context, arm)` for every named arm;
-    - `arms` alone: `decide(context)`, and every named arm has a posterior of its own.
+    - neither `arms` nor `features`: `decide(arms)` takes the features of the arms on offer, any number of them;
+    - `arms` and `features`: `decide(context)` uses `features(context, arm)` for every named arm;
+    - `arms` alone: `decide(context)`, and every named arm has its own posterior.
 
-    Any number of threads may decide while others learn; those that learn take turns.
+    Any number of threads may decide while others learn. Calls that learn take turns.
 
     Args:
-        algorithm: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
+        algorithm: a name in `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
         features: a feature map phi(context, arm).
-        arms: names of arms, anything hashable; more can be added later.
+        arms: names of arms, any hashable values; arms can be added later.
         seed: the same seed and the same calls give the same decisions.
-        capacity: room for so many observations, for models that keep them (all but linear ones); 1024 by default.
-        when_full: "grow" doubles the room and compiles anew; "raise" refuses what does not fit. With a `window` or
-            with `fold_after` only the last so many observations are kept, and the room never fills.
-        max_pending: so many decisions may wait for their reward; then the oldest expire.
+        capacity: initial room for observations, for models that store them (all but linear ones); 1024 by default.
+        when_full: "grow" doubles the room, which compiles again; "raise" refuses what does not fit. With a `window` or
+            `fold_after` old observations are dropped, and the room never fills.
+        max_pending: the number of decisions that may wait for their reward; beyond it the oldest expire.
         hyperparameters: those of the algorithm.
 
     Example:
@@ -77,30 +81,33 @@ class Agent:
         _check_seed(seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
-        named = _checked_names([] if arms is None else arms)
-        recipe = mind.Recipe(algorithm, model, arms is not None and features is None, hyperparameters)
-        roster = {name: Arm(name, i if recipe.per_arm else 0, i) for i, name in enumerate(named)}
-        start = mind.fresh(recipe, len(named) if recipe.per_arm else 0, capacity, start_key(seed, 0))
-        self._core = Core(
-            seed=seed,
-            phi=features,
-            is_named=arms is not None or features is not None,
-            when_full=when_full,
-            live=Live(start, roster),
-            book=Book(new_tag(), max_pending),
-            counts=Counts(next_born=len(named)),
-        )
+        names = arms_.checked_names([] if arms is None else arms)
+        is_named = arms is not None or features is not None
+        settings = Settings(algorithm, model, hyperparameters, features, is_named, when_full, seed)
+        self._start(snapshot.fresh(settings, names, capacity), Ledger(new_tag(), max_pending))
+
+    def _start(self, current: Snapshot, ledger: Ledger) -> None:
+        self._snapshot, self._ledger = current, ledger
+        self._keys = Keys.of(current.settings.seed)
+        self._learning = threading.RLock()
+        """Held by the thread that replaces the snapshot; reading it needs no lock."""
+
+    @classmethod
+    def _of(cls, current: Snapshot, ledger: Ledger) -> "Agent":
+        agent = object.__new__(cls)
+        agent._start(current, ledger)
+        return agent
 
     @property
     def arms(self) -> tuple[Hashable, ...]:
         """The names of the arms."""
-        return tuple(self._core.live.arms)
+        return tuple(self._snapshot.arms)
 
     def decide(self, arms_or_context: Any, *, available: Iterable[Hashable] | None = None, k: int = 1) -> Decision:
         """Choose an arm, or rank the best k.
 
         Args:
-            arms_or_context: the features of the arms, (K, dim), or a mapping from names to features; where arms have
+            arms_or_context: the features of the arms, (K, dim), or a mapping from names to features; if the arms have
                 names, the context.
             available: only these arms may be chosen.
             k: how many arms to rank, best first.
@@ -108,54 +115,53 @@ class Agent:
         Returns:
             The decision. It waits for its reward until `learn` gets its `id`.
         """
-        core = self._core
-        live = core.live
-        offer = core.offer(live, arms_or_context, available)
-        count, longest = len(offer.names), live.mind.longest_menu
+        current, ledger = self._snapshot, self._ledger
+        offer = current.offer(arms_or_context, available)
+        count, longest = len(offer.names), current.longest_menu
         if k != 1:
             validate.count("k", k)
         if k > count:
             raise ValueError(f"k must be at most the {count} arms on offer, but is {k}")
         if longest is not None and count > longest:
             raise ValueError(f"num_arms must be at least the {count} arms on offer, but is {longest}")
-        number = core.book.number()
-        scores = live.mind.scores(core.keys.choose, number, offer.rows)[offer.where]
-        order = ranking(scores, k, (core.seed, number))
+        number = ledger.number()
+        scores = current.scores(self._keys.choose, number, offer.rows)[offer.where]
+        order = ranking(scores, k, (current.settings.seed, number))
         features = offer.features
         rows = features.take(order, axis=0)
         rows.setflags(write=False)
         names = tuple(offer.names[i] for i in order)
-        played = tuple(live.arms[name] for name in names) if core.is_named else (None,) * k
+        ranked = tuple(current.arms[name] for name in names) if current.settings.is_named else (None,) * k
         return Decision(
-            id=core.book.open(number, Pending(played, rows, None if longest is None else np.array(features))),
+            id=ledger.open(number, Pending(ranked, rows, None if longest is None else np.array(features))),
             arm=names[0],
             arms=names,
             index=order[0],
             features=rows[0],
             offered=offer.names,
             scores=scores,
-            # Not the whole mind: an application may hold on to a decision, and with it to an old history.
-            _draws=functools.partial(_draws, live.mind.chooser, live.mind.view, core.keys.draw, number, offer),
+            # Not the whole snapshot: an application may keep a decision, and an old history with it.
+            _draws=functools.partial(_draws, current.chooser, current.view, self._keys.draw, number, offer),
         )
 
     def learn(self, decision: Decision | str, reward: Any) -> None:
-        """Learn what a decision brought: once, at any time, in any order.
+        """Learn the reward of a decision: once, at any time, in any order.
 
-        If its arm was removed in the meantime, the reward is counted but nothing is learned from it.
+        If the arm was removed since, the reward is counted but nothing is learned from it.
 
         Args:
             decision: the decision or its id.
-            reward: a number; for a ranking of k arms, k numbers, with None for arms of which nothing is known.
+            reward: a number; for a ranking of k arms, k numbers, with None for arms whose reward is unknown.
 
         Raises:
-            ValueError: an unknown or expired decision, or a reward that was given already or makes no sense.
-            RejectedUpdate: the posterior would not have stayed finite. It is as it was, the failure is counted, and
+            ValueError: an unknown or expired decision, a reward that was given already, or an invalid reward.
+            RejectedUpdate: the posterior would not have stayed finite. It is unchanged, the failure is counted, and
                 the decision still waits for its reward.
         """
-        self._core.settle([_id_of(decision)], [reward])
+        self._settle([_id_of(decision)], [reward])
 
     def learn_many(self, decisions: Sequence[Decision | str], rewards: Sequence[Any]) -> None:
-        """Learn what many decisions brought: all of it or, if anything is wrong, nothing.
+        """Learn the rewards of many decisions: all of them or, if anything is wrong, none.
 
         Args:
             decisions: decisions or their ids.
@@ -163,90 +169,65 @@ class Agent:
         """
         if len(decisions) != len(rewards):
             raise ValueError(f"there must be {len(decisions)} rewards, one for each decision, but are {len(rewards)}")
-        self._core.settle([_id_of(decision) for decision in decisions], rewards)
+        self._settle([_id_of(decision) for decision in decisions], rewards)
 
     def partial_fit(self, features: Any, rewards: Any, *, arms: Sequence[Hashable] | None = None) -> None:
         """Learn from logged data, row by row: all of it or, if anything is wrong, nothing.
 
         Args:
             features: the features of the arms that were played, (n, dim).
-            rewards: what they paid, (n,).
+            rewards: their rewards, (n,).
             arms: the names of the arms that were played, for agents with a posterior for each arm.
         """
-        core = self._core
-        recipe = core.live.mind.recipe
-        if core.live.mind.longest_menu is not None:
-            raise ValueError(f"{recipe.algorithm} learns from all arms on offer: use decide and learn")
-        rows = rows_of.table("features", features, recipe.model.dim, core.dtype)
-        values = rows_of.numbers("rewards", rewards, core.dtype)
+        settings = self._snapshot.settings
+        if self._snapshot.longest_menu is not None:
+            raise ValueError(f"{settings.algorithm} learns from all arms on offer: use decide and learn")
+        rows = arms_.table("features", features, settings.dim, settings.dtype)
+        values = arms_.numbers("rewards", rewards, settings.dtype)
         validate.shape("rewards", values, (len(rows),))
         for value in values.tolist():
-            core.checked_reward(value)
-        if (arms is not None) != recipe.per_arm:
+            _checked_reward(settings, value)
+        if (arms is not None) != settings.per_arm:
             raise ValueError("arms must name each row's arm where every arm has a posterior of its own, and only there")
         if arms is not None and len(arms) != len(rows):
             raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(arms)}")
-        with core.learning:
-            known = core.live.arms
+        with self._learning:
+            known = self._snapshot.arms
             for name in arms or ():
-                check_known(known, name)
-            core.absorb([None] * len(rows) if arms is None else [known[name] for name in arms], rows, values)
+                arms_.check_known(known, name)
+            self._absorb([None] * len(rows) if arms is None else [known[name] for name in arms], rows, values)
 
     def add_arm(self, name: Hashable) -> None:
-        """One arm more, which nothing is known about; a name that was removed may come back, as a new arm."""
-        self._core.add_arm(name)
+        """Add an arm that starts with the prior; an arm that was removed may return, as a new arm."""
+        with self._learning:
+            self._snapshot = self._snapshot.with_arm(name)
 
     def remove_arm(self, name: Hashable) -> None:
-        """One arm less; if it had a posterior of its own, that is forgotten."""
-        self._core.remove_arm(name)
+        """Remove an arm; its own posterior, if it has one, is forgotten."""
+        with self._learning:
+            self._snapshot = self._snapshot.without_arm(name)
 
-    def posterior(self, arm: Hashable = None, *, samples: int = DEFAULT_SAMPLES) -> beliefs.Belief:
-        """What the agent believes about the parameters of its model.
+    def posterior(self, arm: Hashable = None, *, samples: int = DEFAULT_SAMPLES) -> belief.Belief:
+        """The posterior over the parameters of the model.
 
         Args:
-            arm: whose posterior, for agents with one for each arm.
-            samples: draws for what has no closed form.
+            arm: the arm, for agents with a posterior for each arm.
+            samples: draws for quantities without a closed form.
 
         Returns:
             `.mean` (p,), `.covariance` (p, p), and `.interval(arms)`, the expected reward of arms.
         """
-        core = self._core
-        live = core.live
-        recipe, policy, state = live.mind.recipe, live.mind.policy, live.mind.state
-        if not isinstance(policy, PosteriorPolicy):
-            raise ValueError(f"{recipe.algorithm} has no posterior")
-        posterior = policy.posterior
+        return belief.belief(self._snapshot, arm, samples)
 
-        def offer(what: Any) -> tuple[Sequence[Hashable], Float[np.ndarray, "arms dim"]]:
-            offered = core.offer(live, what, [arm] if recipe.per_arm else None)
-            return offered.names, offered.features
-
-        if isinstance(policy, ThompsonPerArm):
-            check_known(live.arms, arm)
-            state, posterior = policy.posterior.of(state, live.arms[arm].slot), policy.posterior.posterior
-        key = start_key(core.seed, 0)
-        return beliefs.believe(posterior, state, key, samples, recipe.model, offer)
-
-    def diagnostics(self) -> Diagnostics:
-        """How the agent is doing, in numbers."""
-        core = self._core
-        live, counts, waiting = core.live, core.counts, core.book.waiting()
-        return Diagnostics(
-            decisions=core.book.issued,
-            observations=counts.observations,
-            pending=len(waiting),
-            expired=core.book.expired,
-            unlearned=counts.unlearned,
-            rejected=counts.rejected,
-            step_capped=counts.step_capped,
-            refreshed=counts.refreshed,
-            capacity=live.mind.capacity if live.mind.grows else None,
-            memory_bytes=live.mind.nbytes + sum(pending.nbytes for pending in waiting.values()),
-        )
+    def diagnostics(self) -> diagnostics.Diagnostics:
+        """The counters of the agent."""
+        return diagnostics.diagnose(self._snapshot, self._ledger)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file, whole or not at all; `load` goes on exactly from there."""
-        archive.save(path, self._core)
+        """Write everything to one file, whole or not at all; `load` continues exactly from there."""
+        with self._learning:
+            content = saving.encoded(self._snapshot, self._ledger)
+        saving.write(path, *content)
 
     @classmethod
     def load(
@@ -261,34 +242,60 @@ class Agent:
 
         Args:
             path: the file.
-            model: the reward model, if it is of your own making: functions are not saved.
+            model: the reward model, if it is your own: functions are not saved.
             features: the feature map, if there was one.
             hyperparameters: those that were functions or objects.
 
         Returns:
             An agent that makes the decisions that the saved one would have made.
         """
-        return cls._of(archive.load(path, model, features, hyperparameters))
+        return cls._of(*saving.load(path, model, features, hyperparameters))
 
     def fork(self, seed: int) -> "Agent":
-        """An independent copy that knows all that this one knows now, with randomness and ids of its own."""
+        """An independent copy with the same knowledge, and its own randomness and ids."""
         _check_seed(seed)
-        return self._of(self._core.fork(seed))
+        with self._learning:
+            return self._of(self._snapshot.with_seed(seed), self._ledger.copy(new_tag()))
 
-    @classmethod
-    def _of(cls, core: Core) -> "Agent":
-        agent = object.__new__(cls)
-        agent._core = core
-        return agent
+    def _settle(self, ids: Sequence[str], rewards: Sequence[Any]) -> None:
+        """Learn the rewards of pending decisions: all of them, or none."""
+        with self._learning:
+            current = self._snapshot
+            found: list[tuple[Arm | None, Any, float, Any]] = []
+            for name, reward in zip(ids, rewards, strict=True):
+                pending = self._ledger.find(name)
+                given = [reward] if len(pending.arms) == 1 else _as_list(reward, len(pending.arms))
+                for arm, row, value in zip(pending.arms, pending.features, given, strict=True):
+                    if value is not None:
+                        found.append((arm, row, _checked_reward(current.settings, value), pending.menu))
+            if len(set(ids)) < len(ids):
+                raise ValueError("every decision has one reward, but a decision is given twice")
+            lasting = [entry for entry in found if entry[0] is None or current.arms.get(entry[0].name) == entry[0]]
+            if lasting:
+                played, rows, values, menus = zip(*lasting, strict=True)
+                self._absorb(played, np.array(rows), np.array(values, current.settings.dtype), menus)
+            self._ledger.close(ids)
+            counts = self._snapshot.counts
+            unlearned = counts.unlearned + len(found) - len(lasting)
+            self._snapshot = self._snapshot._replace(counts=counts._replace(unlearned=unlearned))
+
+    def _absorb(self, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()) -> None:
+        """Learn from checked observations; if that fails, only the count of failures changes."""
+        self._snapshot, report = self._snapshot.learned(self._keys.learn, played, rows, rewards, menus)
+        if report.rejected:
+            raise RejectedUpdate(
+                f"an update with reward {rewards[report.first_rejected]:g} was rejected, because the posterior would "
+                "not have stayed finite; nothing was learned, and decisions still wait for their reward"
+            )
 
     def __repr__(self) -> str:
-        recipe, counts = self._core.live.mind.recipe, self.diagnostics()
-        named = f", arms=[{rows_of.listed(self.arms)}]" if self._core.is_named else ""
-        model = f"{type(recipe.model).__name__.lower()}({recipe.model.dim})"
-        return f"Agent({recipe.algorithm}, {model}{named}: {counts.observations} learned, {counts.pending} pending)"
+        settings, counts = self._snapshot.settings, self.diagnostics()
+        named = f", arms=[{arms_.listed(self.arms)}]" if settings.is_named else ""
+        model = f"{type(settings.model).__name__.lower()}({settings.dim})"
+        return f"Agent({settings.algorithm}, {model}{named}: {counts.observations} learned, {counts.pending} pending)"
 
     def _repr_html_(self) -> str:
-        return as_html(repr(self), self.diagnostics())
+        return diagnostics.as_html(repr(self), self.diagnostics())
 
     def __reduce__(self) -> Any:
         raise TypeError("an agent cannot be pickled: use save and load, or fork")
@@ -304,19 +311,29 @@ def _id_of(decision: Decision | str) -> str:
     return decision.id if isinstance(decision, Decision) else decision
 
 
+def _checked_reward(settings: Settings, value: Any) -> float:
+    """A reward that is possible under the model."""
+    if not isinstance(value, (float, int)) or not math.isfinite(value):
+        validate.finite("the reward", value)
+        validate.shape("the reward", value, ())
+    reward, (least, largest) = float(value), settings.model.reward_range
+    if not least <= reward <= largest:
+        raise ValueError(f"the reward of {settings.model.reward_rule()}, but is {reward:g}")
+    if abs(reward) > float(np.finfo(settings.dtype).max):
+        raise ValueError(f"the reward must fit into {settings.dtype}, but is {reward:g}")
+    return reward
+
+
+def _as_list(rewards: Any, k: int) -> list[Any]:
+    if isinstance(rewards, str) or not hasattr(rewards, "__len__") or len(rewards) != k:
+        raise ValueError(f"a ranking of {k} arms needs {k} rewards, None where nothing is known, but got {rewards!r}")
+    return list(rewards)
+
+
 def _draws(
     chooser: Chooser | None, view: Arrays, key: Array, number: int, offer: Offer, samples: int
 ) -> Float[np.ndarray, "samples arms"]:
-    """A score for each arm on offer, under each of many posterior draws; all the same for a policy without scores."""
+    """A score for each arm on offer under each of many posterior draws; zeros for a policy without scores."""
     if chooser is None:
         return np.zeros((samples, len(offer.names)))
     return np.asarray(chooser.draws(view, key, as_number(number), offer.rows, samples))[:, offer.where]
-
-
-def _checked_names(names: Iterable[Hashable]) -> list[Hashable]:
-    if isinstance(names, (str, bytes)):
-        raise ValueError(f"arms must be a collection of names, but is {names!r}")
-    listed = list(names)
-    if len(set(listed)) < len(listed):
-        raise ValueError(f"arms must have different names, but are {rows_of.listed(listed)}")
-    return listed

@@ -1,6 +1,7 @@
-"""Decisions, and the book of those that wait for their reward."""
+"""Decisions, and the ledger of those that wait for their reward."""
 
 import math
+import secrets
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +11,17 @@ import numpy as np
 from jaxtyping import Float, Shaped
 
 from vits import validate
-from vits.agent.features import Arm
+from vits.agent.arms import Arm
 
 DEFAULT_SAMPLES = 1000
 """Posterior draws for an estimate."""
 
 
 class Propensity(NamedTuple):
-    """What some posterior draws say about a probability: the estimate and its standard error.
+    """A probability estimated from posterior draws, and its standard error.
 
-    They are mean and standard deviation of Beta(c + 1/2, n - c + 1/2) after c hits in n draws, so that neither a
-    probability of 0 nor an error of 0 is ever claimed.
+    They are the mean and standard deviation of Beta(c + 1/2, n - c + 1/2) after c hits in n draws (Jeffreys), so the
+    estimate is never 0 or 1 and the error never 0.
     """
 
     estimate: float
@@ -36,11 +37,11 @@ def propensity_of(hits: float, samples: int) -> Propensity:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decision:
-    """One decision: give its `id` back to `learn` together with the reward.
+    """One decision: pass its `id` to `learn` together with the reward.
 
     `arm` is the name of the arm to play, or its row where arms are given without names; `arms` are the best k, best
-    first. `offered` are all arms there were to choose from, `scores` are theirs under the posterior draw that decided,
-    and `index` is the place of `arm` among them. `features` are those of `arm`.
+    first. `offered` are all arms on offer, `scores` are their scores under the posterior draw that decided, and `index`
+    is the position of `arm` among them. `features` are those of `arm`.
     """
 
     id: str
@@ -53,19 +54,19 @@ class Decision:
     _draws: Callable[[int], Shaped[np.ndarray, "samples arms"]] = field(repr=False)
 
     def propensity(self, samples: int = DEFAULT_SAMPLES) -> Propensity:
-        """The probability that the agent, asked again in the state in which it decided, puts the same arm first.
+        """The probability that the agent, in the state in which it decided, puts the same arm first.
 
         Args:
             samples: posterior draws; the standard error falls with their square root.
 
         Returns:
-            The estimate and its standard error. Algorithms that choose without chance until they learn again (`greedy`,
-            `lin_ucb`, and `lmc_ts`, whose chain moves only when it learns) have a probability of 1.
+            The estimate and its standard error. Algorithms that are deterministic between updates (`greedy`, `lin_ucb`,
+            and `lmc_ts`, whose chain moves only when it learns) have a probability of 1.
         """
         return propensity_of(float(samples * self.frequencies(samples)[self.index]), samples)
 
     def frequencies(self, samples: int = DEFAULT_SAMPLES) -> Float[np.ndarray, " arms"]:
-        """How often each arm on offer comes first under so many posterior draws: they sum to 1, and ties are shared."""
+        """The share of posterior draws under which each arm on offer comes first; ties are split evenly."""
         validate.count("samples", samples)
         scores = self._draws(samples)
         best = scores == np.max(scores, axis=1, keepdims=True)
@@ -76,8 +77,8 @@ class Decision:
         return f"Decision(arm={self.arm!r}{ranked}, id={self.id!r}, offered={len(self.offered)})"
 
 
-def ranking(scores: Float[np.ndarray, " arms"], k: int, luck: tuple[int, int]) -> tuple[int, ...]:
-    """The places of the k highest scores, best first; ties are broken at random, by a generator seeded with `luck`."""
+def ranking(scores: Float[np.ndarray, " arms"], k: int, seed: tuple[int, int]) -> tuple[int, ...]:
+    """The positions of the k highest scores, best first; ties are broken by a generator seeded with `seed`."""
     if k == 1:
         best = int(scores.argmax())
         top = scores[best]
@@ -86,14 +87,14 @@ def ranking(scores: Float[np.ndarray, " arms"], k: int, luck: tuple[int, int]) -
     finite = np.isfinite(scores)
     if np.count_nonzero(finite) < k:
         raise ArithmeticError(f"only {np.count_nonzero(finite)} of {len(scores)} arms have a finite score, {k} needed")
-    order = np.lexsort((np.random.default_rng(luck).random(len(scores)), -np.where(finite, scores, -np.inf)))
+    order = np.lexsort((np.random.default_rng(seed).random(len(scores)), -np.where(finite, scores, -np.inf)))
     return tuple(order[:k].tolist())
 
 
 class Pending(NamedTuple):
-    """What has to be known of a decision until its reward comes: the arms that were put first, and their features.
+    """A decision without a reward: its ranked arms and their features.
 
-    `menu` are the features of all arms on offer, for algorithms that look at what they did not play.
+    `menu` are the features of all arms on offer, for algorithms that learn from arms that were not played.
     """
 
     arms: tuple[Arm | None, ...]
@@ -106,11 +107,16 @@ class Pending(NamedTuple):
         return self.features.nbytes + (0 if self.menu is None else self.menu.nbytes)
 
 
-class Book:
-    """Decisions without a reward, at most `limit` of them: the oldest expire.
+def new_tag() -> str:
+    """A random prefix for the ids of one agent, so that ids of two agents differ."""
+    return secrets.token_hex(4)
 
-    Ids are a tag and a number; the numbers rise. All decisions that expired are older than all that are pending, so
-    that what became of an id that is no longer here can be told without keeping it.
+
+class Ledger:
+    """Pending decisions, at most `limit` of them: the oldest expire.
+
+    An id is a tag and a number, and numbers increase. Expired decisions are older than all pending ones, so the fate of
+    a decision that is no longer pending is known from its number.
     """
 
     def __init__(self, tag: str, limit: int) -> None:
@@ -131,7 +137,7 @@ class Book:
         return f"{self.tag}-{number}"
 
     def open(self, number: int, pending: Pending) -> str:
-        """Enter a decision and return its id."""
+        """Add a decision and return its id."""
         name = self.name(number)
         with self._lock:
             self.pending[name] = pending
@@ -143,7 +149,7 @@ class Book:
         return name
 
     def find(self, name: Any) -> Pending:
-        """The decision that waits under an id, or an error that says what became of it."""
+        """The pending decision of an id, or an error that says what became of it."""
         waiting = self.pending.get(name) if isinstance(name, str) else None
         if waiting is not None:
             return waiting
@@ -158,20 +164,20 @@ class Book:
         raise ValueError(f"the reward of decision '{name}' was given already")
 
     def close(self, names: Sequence[str]) -> None:
-        """Strike decisions whose reward was learned; one that expired while it was being learned did not expire."""
+        """Remove decisions whose reward was learned; one that expired meanwhile no longer counts as expired."""
         with self._lock:
             for name in names:
                 if self.pending.pop(name, None) is None:
                     self.expired -= 1
 
     def waiting(self) -> dict[str, Pending]:
-        """All decisions without a reward, the oldest first."""
+        """All pending decisions, oldest first."""
         with self._lock:
             return dict(self.pending)
 
-    def copy(self, tag: str) -> "Book":
-        """The same decisions, pending in another book whose own will have another tag."""
-        other = Book(tag, self.limit)
+    def copy(self, tag: str) -> "Ledger":
+        """A ledger with the same pending decisions and another tag for new ones."""
+        other = Ledger(tag, self.limit)
         other.pending = self.waiting()
         return other
 

@@ -1,22 +1,20 @@
-"""What an agent counts, and how it shows it."""
+"""The counters of an agent, and how a notebook shows them."""
 
 import html
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from vits.agent.features import Arm
-from vits.agent.programs import Report
+from vits.agent.decisions import Ledger
+from vits.agent.snapshot import Snapshot
 
 
 class Diagnostics(NamedTuple):
-    """How an agent is doing.
+    """The counters of an agent.
 
-    `decisions` were made; `observations` were learned from, `pending` decisions wait for their reward, `expired` ones
-    waited too long, and `unlearned` rewards came after their arm was removed. `rejected` updates failed and left no
-    trace. In `step_capped` updates a limit cut the steps, and in `refreshed` ones an inverse had to be repaired: many
-    of them ask for other settings. `capacity` is the room for observations, None where none are kept or the room never
-    fills.
+    `decisions`: decisions made. `observations`: rewards learned. `pending`: decisions without a reward. `expired`:
+    decisions that waited too long. `unlearned`: rewards that came after their arm was removed. `rejected`: updates that
+    failed and changed nothing. `step_capped` and `refreshed`: updates whose steps were cut by a limit, and updates that
+    repaired an inverse; if there are many, other settings are needed. `capacity`: the room for observations, or None if
+    none are stored or the room never fills. `memory_bytes`: memory of the posterior and of pending decisions.
     """
 
     decisions: int
@@ -31,31 +29,21 @@ class Diagnostics(NamedTuple):
     memory_bytes: int
 
 
-@dataclass
-class Counts:
-    """What an agent counts as it goes; `by_arm` are the observations of each arm that has a posterior of its own."""
-
-    observations: int = 0
-    unlearned: int = 0
-    rejected: int = 0
-    step_capped: int = 0
-    refreshed: int = 0
-    updates: int = 0
-    next_born: int = 0
-    by_arm: dict[int, int] = field(default_factory=dict)
-
-    def accept(self, count: int, report: Report, played: Sequence[Arm | None]) -> None:
-        """So many observations were learned from."""
-        self.observations += count
-        self.step_capped += report.step_capped
-        self.refreshed += report.refreshed
-        for arm in played:
-            if arm is not None:
-                self.by_arm[arm.born] = self.by_arm.get(arm.born, 0) + 1
-
-    def copy(self) -> "Counts":
-        """Counts that go on independently."""
-        return replace(self, by_arm=dict(self.by_arm))
+def diagnose(snapshot: Snapshot, ledger: Ledger) -> Diagnostics:
+    """The diagnostics of an agent."""
+    counts, waiting = snapshot.counts, ledger.waiting()
+    return Diagnostics(
+        decisions=ledger.issued,
+        observations=counts.observations,
+        pending=len(waiting),
+        expired=ledger.expired,
+        unlearned=counts.unlearned,
+        rejected=counts.rejected,
+        step_capped=counts.step_capped,
+        refreshed=counts.refreshed,
+        capacity=snapshot.capacity if snapshot.grows else None,
+        memory_bytes=snapshot.nbytes + sum(pending.nbytes for pending in waiting.values()),
+    )
 
 
 def as_html(title: str, diagnostics: Diagnostics) -> str:

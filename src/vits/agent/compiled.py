@@ -1,8 +1,7 @@
-"""What an agent runs: programs compiled once for all agents that are built alike.
+"""The compiled programs of agents, shared by all agents with the same settings.
 
-An application asks for one decision at a time, so that what a call costs beside its arithmetic matters. A program here
-takes plain arrays and nothing else; what is not an array is fixed when it is compiled. A choice gets only those
-arrays that it depends on, never the history.
+An application asks for one decision at a time, so the fixed cost of a call matters. A program takes only plain arrays;
+everything else is fixed when it is compiled. A choice gets only the arrays that it depends on, never the history.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""From what an application has at hand to rows of features, checked at the front door."""
+"""Arms and their features: arguments of an application are checked and turned into rows."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -12,19 +12,19 @@ FeatureMap = Callable[[Any, Any], Any]
 """phi(context, arm): the features of an arm in a context."""
 
 SMALLEST = 8
-"""Arms are padded to this many, or to a power of two above."""
+"""The number of rows is padded to at least this many, and to a power of two."""
 
 
 class Arm(NamedTuple):
-    """A named arm: which posterior is its own, where each arm has one, and a number that no other arm ever had."""
+    """A named arm: the index of its posterior, if each arm has its own, and a number that no other arm ever had."""
 
     name: Hashable
     slot: int
-    born: int
+    created: int
 
 
 class Offer(NamedTuple):
-    """Arms to choose among: their names, and which row of the padded features is whose."""
+    """Arms to choose among: their names, and the rows of the padded features that belong to them."""
 
     names: Sequence[Hashable]
     rows: Float[np.ndarray, "rows dim"]
@@ -37,7 +37,7 @@ class Offer(NamedTuple):
 
 
 def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
-    """Finite numbers from an array, a list, or anything that has `to_numpy`, such as a row of pandas or polars."""
+    """Finite numbers from an array, a list, or an object with `to_numpy`, such as a row of pandas or polars."""
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
     try:
@@ -45,7 +45,7 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
         if array.dtype.kind not in "fiubO":
             raise TypeError
         if array.dtype != dtype:
-            with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused below
+            with np.errstate(over="ignore"):  # too large values become infinite and are refused below
                 array = array.astype(dtype)
     except (TypeError, ValueError):
         shown = " ".join(repr(value).split())
@@ -56,7 +56,7 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
 
 
 def vector(name: str, value: Any, dim: int, dtype: Any) -> Float[np.ndarray, " dim"]:
-    """The `dim` features of one arm or context; a table of one row will do."""
+    """The `dim` features of one arm or context; a table with one row is accepted."""
     array = numbers(name, value, dtype)
     if array.shape == (1, dim):
         return array[0]
@@ -76,7 +76,7 @@ def table(name: str, value: Any, dim: int, dtype: Any) -> Float[np.ndarray, "row
 
 
 def padded(rows: Float[np.ndarray, "arms dim"]) -> Float[np.ndarray, "rows dim"]:
-    """A copy with rows of zeros up to a power of two, so that few shapes ever occur."""
+    """A copy padded with rows of zeros to a power of two, so that few shapes are compiled."""
     count, dim = rows.shape
     copy = np.zeros((1 << (max(count, SMALLEST) - 1).bit_length(), dim), rows.dtype)
     copy[:count] = rows
@@ -84,7 +84,7 @@ def padded(rows: Float[np.ndarray, "arms dim"]) -> Float[np.ndarray, "rows dim"]
 
 
 def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype: Any) -> Offer:
-    """Arms that are given by their features: a table, or a mapping from names to features."""
+    """Arms given by their features: a table, or a mapping from names to features."""
     names: Sequence[Hashable]
     if isinstance(arms, Mapping):
         names = tuple(arms)
@@ -102,7 +102,7 @@ def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype:
 def mapped_rows(
     context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, phi: FeatureMap, dim: int, dtype: Any
 ) -> Offer:
-    """Named arms whose features in a context come from a feature map."""
+    """Named arms whose features come from a feature map."""
     names = _chosen(tuple(arms), available) or tuple(arms)
     rows = [vector(f"the features of arm {name!r}", phi(context, name), dim, dtype) for name in names]
     return Offer(names, padded(_stacked(rows)), slice(len(rows)))
@@ -111,7 +111,7 @@ def mapped_rows(
 def slot_rows(
     context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, slots: int, dim: int, dtype: Any
 ) -> Offer:
-    """Named arms with a posterior each: one context for all of them, or a mapping from names to features."""
+    """Named arms with their own posteriors: one context for all arms, or a mapping from names to features."""
     names: Sequence[Hashable] = tuple(arms)
     if isinstance(context, Mapping):
         names = _chosen(names, context) or ()
@@ -130,7 +130,7 @@ def slot_rows(
 
 
 def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> tuple[Hashable, ...] | None:
-    """Those of the names that are available, each once, in the order in which they are given; None for all."""
+    """The available names, each once, in the order given; None stands for all."""
     if available is None:
         if not names:
             raise _nothing()
@@ -147,8 +147,24 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
     return chosen
 
 
+def checked_names(names: Iterable[Hashable]) -> list[Hashable]:
+    """The names of an agent's arms, which must differ."""
+    if isinstance(names, (str, bytes)):
+        raise ValueError(f"arms must be a collection of names, but is {names!r}")
+    listing = list(names)
+    if len(set(listing)) < len(listing):
+        raise ValueError(f"arms must have different names, but are {listed(listing)}")
+    return listing
+
+
+def check_known(arms: Mapping[Hashable, Arm], name: Hashable) -> None:
+    """Raise unless there is an arm of this name."""
+    if name not in arms:
+        raise ValueError(f"unknown arm {name!r}; known: {listed(arms)}")
+
+
 def listed(names: Iterable[Hashable], most: int = 10) -> str:
-    """Names for an error message or a summary, not too many."""
+    """The first names as text, for messages."""
     texts = [repr(name) for name in names]
     more = f", and {len(texts) - most} more" if len(texts) > most else ""
     return (", ".join(texts[:most]) + more) if texts else "none"

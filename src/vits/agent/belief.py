@@ -1,4 +1,4 @@
-"""What an agent believes: moments of its posterior, and what arms are expected to pay."""
+"""The posterior of an agent: moments, draws, and intervals for expected rewards."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +11,18 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from vits import validate
-from vits.agent.programs import LAPACK
+from vits.agent import arms as arms_
+from vits.agent.compiled import LAPACK
+from vits.agent.snapshot import Snapshot
 from vits.inference.base import Posterior
 from vits.inference.per_arm import Walker
 from vits.models import RewardModel
+from vits.policies import PosteriorPolicy, ThompsonPerArm
 from vits.types import State
 
 
 class Interval(NamedTuple):
-    """What arms are expected to pay: the posterior mean, and a central interval of the given level."""
+    """Expected rewards of arms: the posterior mean and a central credible interval."""
 
     arms: Sequence[Hashable]
     mean: Float[np.ndarray, " arms"]
@@ -31,8 +34,8 @@ class Interval(NamedTuple):
 class Belief:
     """A posterior over the parameters of the reward model.
 
-    `mean` and `covariance` are exact where the posterior is Gaussian or an ensemble; otherwise they come from `draws`,
-    which are those of a chain that walks on from where the agent's stands, or independent ones.
+    `mean` and `covariance` are exact if the posterior is Gaussian or an ensemble. Otherwise they are estimated from
+    `draws`: independent ones, or those of a Markov chain that starts at the agent's current parameters.
     """
 
     mean: Float[np.ndarray, " params"]
@@ -50,7 +53,7 @@ class Belief:
             level: the probability of the interval.
 
         Returns:
-            Means, lower and upper ends, arm by arm.
+            Mean, lower and upper end for each arm.
         """
         validate.positive("level", level, below=1.0)
         names, features = self._offer(arms)
@@ -59,23 +62,30 @@ class Belief:
         return Interval(names, rewards.mean(axis=0), lower, upper)
 
 
-def believe(
-    posterior: Posterior,
-    state: State,
-    key: Key[Array, ""],
-    samples: int,
-    model: RewardModel,
-    offer: Callable[[Any], tuple[Sequence[Hashable], Any]],
-) -> Belief:
-    """The belief that a posterior's state stands for."""
+def belief(snapshot: Snapshot, arm: Hashable, samples: int) -> Belief:
+    """The posterior of a snapshot, or of one of its arms if each has its own."""
+    settings, policy, state = snapshot.settings, snapshot.policy, snapshot.state
+    if not isinstance(policy, PosteriorPolicy):
+        raise ValueError(f"{settings.algorithm} has no posterior")
+    posterior = policy.posterior
+    if isinstance(policy, ThompsonPerArm):
+        arms_.check_known(snapshot.arms, arm)
+        state, posterior = policy.posterior.of(state, snapshot.arms[arm].slot), policy.posterior.posterior
     validate.count("samples", samples, least=2)
+
+    def offer(what: Any) -> tuple[Sequence[Hashable], Float[np.ndarray, "arms dim"]]:
+        offered = snapshot.offer(what, [arm] if settings.per_arm else None)
+        return offered.names, offered.features
+
     with LAPACK:
-        draws = np.asarray(_draws(posterior, state, key, samples))
+        draws = np.asarray(_draws(posterior, state, settings.start_key(0), samples))
         moments = getattr(posterior, "moments", None)
-        if moments is None:
-            return Belief(draws.mean(axis=0), np.cov(draws.T).reshape(2 * draws.shape[1:]), draws, False, model, offer)
-        mean, sqrt_cov = (np.asarray(part) for part in moments(state))
-    return Belief(mean, sqrt_cov @ sqrt_cov.T, draws, True, model, offer)
+        exact = None if moments is None else [np.asarray(part) for part in moments(state)]
+    if exact is None:
+        covariance = np.cov(draws.T).reshape(2 * draws.shape[1:])
+        return Belief(draws.mean(axis=0), covariance, draws, False, settings.model, offer)
+    mean, sqrt_cov = exact
+    return Belief(mean, sqrt_cov @ sqrt_cov.T, draws, True, settings.model, offer)
 
 
 @eqx.filter_jit

@@ -1,4 +1,4 @@
-"""Agents on disk: arrays and JSON in one file, with a version and a checksum, and nothing that is executed.
+"""Saved agents: arrays and JSON in one file, with a version and a checksum; nothing in it is executed.
 
 The first line names the format, its version and the SHA-256 of everything after it, which is an npz file; its entry
 `header` is the JSON.
@@ -11,10 +11,15 @@ from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Shaped
 
 from vits import models
+from vits.agent.arms import Arm, FeatureMap
+from vits.agent.decisions import Ledger, Pending
+from vits.agent.snapshot import Counts, Settings, Snapshot, assembled
 from vits.files import Arrays, write_atomically
 from vits.models.network import ACTIVATIONS
 
@@ -25,6 +30,115 @@ LONGEST = 96
 
 PLAIN = (bool, int, float, str, type(None))
 MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
+
+
+def load(
+    path: str | Path, model: models.RewardModel | None, features: FeatureMap | None, given: Mapping[str, Any]
+) -> tuple[Snapshot, Ledger]:
+    """The snapshot and the ledger of a saved agent."""
+    header, arrays = read(path)
+    precision = str(jnp.zeros(()).dtype)
+    if header["precision"] != precision:
+        raise ValueError(
+            f"'{path}' was saved in {header['precision']}, but JAX computes in {precision} (jax_enable_x64)"
+        )
+    if header["has_features"] != (features is not None):
+        needed = "give it, load(path, features=...)" if header["has_features"] else "there was none when it was saved"
+        raise ValueError(f"a feature map is not saved with an agent: {needed}")
+    settings = Settings(
+        header["algorithm"],
+        decoded_model(header["model"], model),
+        decoded_settings(header["hyperparameters"], arrays, given),
+        features,
+        header["is_named"],
+        header["when_full"],
+        header["seed"],
+    )
+    return _restored(path, settings, header, arrays), _restored_ledger(header, arrays)
+
+
+def encoded(snapshot: Snapshot, ledger: Ledger) -> tuple[dict[str, Any], Arrays]:
+    """The header and the arrays of an agent."""
+    settings, counts = snapshot.settings, snapshot.counts._asdict()
+    hyperparameters, arrays = encoded_settings(settings.hyperparameters)
+    pending, pending_arrays = _encoded_pending(ledger.waiting())
+    header = {
+        "algorithm": settings.algorithm,
+        "model": encoded_model(settings.model),
+        "hyperparameters": hyperparameters,
+        "precision": str(settings.dtype),
+        "seed": settings.seed,
+        "is_named": settings.is_named,
+        "per_arm": settings.per_arm,
+        "has_features": settings.features is not None,
+        "when_full": settings.when_full,
+        "arms": [_encoded_arm(arm) for arm in snapshot.arms.values()],
+        "slots": snapshot.slots,
+        "capacity": snapshot.capacity,
+        "rows": snapshot.rows,
+        "counts": counts | {"next_born": counts.pop("arm_changes"), "by_arm": list(counts["by_arm"].items())},
+        "book": {name: getattr(ledger, name) for name in ("tag", "limit", "issued", "expired", "horizon")},
+        "pending": pending,
+    }
+    state = {f"state_{i}": np.asarray(array) for i, array in enumerate(snapshot.state_arrays)}
+    return header, state | arrays | pending_arrays
+
+
+def _restored(path: str | Path, settings: Settings, header: Mapping[str, Any], arrays: Arrays) -> Snapshot:
+    policy = settings.policy(header["slots"], header["capacity"])
+    like = jax.eval_shape(policy.init, jax.random.key(0))
+    leaves, structure = jax.tree.flatten(like)
+    found = [arrays.get(f"state_{i}") for i in range(len(leaves))]
+    fits = f"state_{len(leaves)}" not in arrays and all(
+        array is not None and array.shape == leaf.shape and array.dtype == leaf.dtype
+        for array, leaf in zip(found, leaves, strict=True)
+    )
+    if not fits:
+        raise ValueError(f"'{path}' holds another state than {settings.algorithm} has in this version of vits")
+    state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in found])
+    arms = {arm.name: arm for arm in map(_decoded_arm, header["arms"])}
+    counts = dict(header["counts"])
+    counts |= {"arm_changes": counts.pop("next_born"), "by_arm": dict(counts["by_arm"])}
+    return assembled(
+        settings, header["slots"], header["capacity"], header["rows"], policy, state, arms, Counts(**counts)
+    )
+
+
+def _encoded_arm(arm: Arm | None) -> Any:
+    return None if arm is None else [encoded_name(arm.name), arm.slot, arm.created]
+
+
+def _decoded_arm(value: Any) -> Any:
+    return None if value is None else Arm(decoded_name(value[0]), value[1], value[2])
+
+
+def _encoded_pending(waiting: Mapping[str, Pending]) -> tuple[list[Any], Arrays]:
+    entries = list(waiting.items())
+    listed = [
+        [name, [_encoded_arm(arm) for arm in one.arms], None if one.menu is None else len(one.menu)]
+        for name, one in entries
+    ]
+    if not entries:
+        return listed, {}
+    arrays = {"pending_features": np.concatenate([one.features for _, one in entries])}
+    menus = [one.menu for _, one in entries if one.menu is not None]
+    return listed, arrays | ({"pending_menus": np.concatenate(menus)} if menus else {})
+
+
+def _restored_ledger(header: Mapping[str, Any], arrays: Arrays) -> Ledger:
+    saved = header["book"]
+    ledger = Ledger(saved["tag"], saved["limit"])
+    ledger.issued, ledger.expired, ledger.horizon = saved["issued"], saved["expired"], saved["horizon"]
+    row = menu_row = 0
+    for name, arms, menu_rows in header["pending"]:
+        rows = arrays["pending_features"][row : row + len(arms)]
+        row += len(arms)
+        menu = None
+        if menu_rows is not None:
+            menu = arrays["pending_menus"][menu_row : menu_row + menu_rows]
+            menu_row += menu_rows
+        ledger.pending[name] = Pending(tuple(_decoded_arm(arm) for arm in arms), rows, menu)
+    return ledger
 
 
 def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -1,0 +1,365 @@
+"""What an agent knows, as one immutable value: learning and changes of arms return a new snapshot.
+
+Readers see a consistent snapshot while others learn, and a failed update changes nothing.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Shaped
+
+from vits import algorithms, catalogue, models, validate
+from vits.agent import arms as arms_
+from vits.agent import compiled
+from vits.agent.arms import Arm, FeatureMap, Offer
+from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
+from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
+from vits.history.paged import PagedHistory
+from vits.policies import Policy, PosteriorPolicy, longest_menu
+from vits.types import State
+
+CHUNK = 128
+"""Observations per call of the compiled program, when many are learned at once."""
+
+FEWEST_SLOTS = 8
+"""Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments an agent was made with.
+
+    `is_named` is true if the arms have names. `dim` and `dtype` are those of the features.
+    """
+
+    algorithm: str
+    model: models.RewardModel
+    hyperparameters: Mapping[str, Any]
+    features: FeatureMap | None
+    is_named: bool
+    when_full: str
+    seed: int
+    dim: int = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        row = catalogue.algorithm(self.algorithm)
+        for name in ("num_arms", "per_arm"):
+            if name in self.hyperparameters and not row.needs_menu:
+                raise ValueError(f"{name} must be left out, since an agent knows its arms")
+        if row.own_posteriors and not self.per_arm:
+            raise ValueError(f"{row.name} keeps one posterior for each arm, so it needs arms=[...] and no features")
+        object.__setattr__(self, "dim", self.model.dim)
+        object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
+
+    @property
+    def per_arm(self) -> bool:
+        """Whether each arm has its own posterior."""
+        return self.is_named and self.features is None
+
+    def policy(self, slots: int, capacity: int) -> Policy:
+        """The policy with this many posteriors, if each arm has its own, and room for `capacity` observations."""
+        row, arms = catalogue.algorithm(self.algorithm), {}
+        if self.per_arm and row.learns:
+            arms = {"num_arms" if row.own_posteriors else "per_arm": slots}
+        return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
+
+    def start_key(self, number: int) -> Array:
+        """A key for fresh posteriors; number 0 is for the initial ones."""
+        return jax.random.fold_in(jax.random.wrap_key_data(Keys.of(self.seed).start), number)
+
+
+class Keys(NamedTuple):
+    """One random key for each purpose."""
+
+    choose: Array
+    learn: Array
+    start: Array
+    draw: Array
+
+    @classmethod
+    def of(cls, seed: int) -> "Keys":
+        """Independent keys from a seed."""
+        return cls(*jax.random.key_data(jax.random.split(jax.random.key(seed), 4)))
+
+
+class Counts(NamedTuple):
+    """Counters of an agent.
+
+    `updates` numbers the random keys of updates, rejected ones included. `arm_changes` counts arms that were added or
+    removed, initial ones included. `by_arm` has the number of observations of each arm by its `created` number.
+    """
+
+    observations: int = 0
+    unlearned: int = 0
+    rejected: int = 0
+    step_capped: int = 0
+    refreshed: int = 0
+    updates: int = 0
+    arm_changes: int = 0
+    by_arm: Mapping[int, int] = {}
+
+
+class Snapshot(NamedTuple):
+    """The state of an agent: posterior, arms and counters.
+
+    The policy and its state are split into skeletons and arrays for the compiled programs; `view` holds the arrays
+    that a choice depends on. `rows` counts the stored observations, for agents whose storage `grows`; there is room for
+    `capacity`. `longest_menu` is the largest number of arms on offer, for algorithms that store all of them.
+    """
+
+    settings: Settings
+    slots: int
+    capacity: int
+    rows: int
+    grows: bool
+    skeletons: tuple[Skeleton, Skeleton]
+    policy_arrays: Arrays
+    state_arrays: Arrays
+    learner: Learner
+    chooser: Chooser | None
+    view: Arrays
+    longest_menu: int | None
+    arms: Mapping[Hashable, Arm]
+    counts: Counts
+
+    @property
+    def policy(self) -> Policy:
+        """The policy."""
+        return self.skeletons[0].filled(self.policy_arrays)
+
+    @property
+    def state(self) -> State:
+        """The state of the policy."""
+        return self.skeletons[1].filled(self.state_arrays)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all arrays."""
+        return sum(array.nbytes for array in (*self.policy_arrays, *self.state_arrays))
+
+    def offer(self, what: Any, available: Iterable[Hashable] | None) -> Offer:
+        """The arms to choose among, from the argument of `decide`."""
+        settings = self.settings
+        dim, dtype = settings.dim, settings.dtype
+        if not settings.is_named:
+            return arms_.given_rows(what, available, dim, dtype)
+        if settings.features is not None:
+            return arms_.mapped_rows(what, self.arms, available, settings.features, dim, dtype)
+        return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
+
+    def scores(self, key: Array, number: int, rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
+        """A score for each row, under one posterior draw; zeros for a policy without scores."""
+        if self.chooser is None:
+            return np.zeros(len(rows), rows.dtype)
+        return np.asarray(self.chooser.score(self.view, key, compiled.as_number(number), rows))
+
+    def learned(
+        self, key: Array, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()
+    ) -> tuple["Snapshot", Report]:
+        """The snapshot after these observations, and what happened; if one was rejected, only counters differ."""
+        count, counts = len(rewards), self.counts
+        room = self.rows + count
+        if self.grows and room > self.capacity and self.settings.when_full == "raise":
+            raise ValueError(f"capacity is {self.capacity} observations, but {room} would have to fit")
+        slots = np.asarray([0 if arm is None else arm.slot for arm in played], np.int32)
+        batch = Batch(rows, rewards, slots, *_padded_menus(menus, self.longest_menu))
+        larger = self._with_room(room)
+        state, report = larger._updated(key, counts.updates, batch)
+        # A retry of a rejected update uses fresh randomness.
+        counts = counts._replace(updates=counts.updates + count, rejected=counts.rejected + report.rejected)
+        if report.rejected:
+            return self._replace(counts=counts), report
+        by_arm = dict(counts.by_arm)
+        for arm in played:
+            if arm is not None:
+                by_arm[arm.created] = by_arm.get(arm.created, 0) + 1
+        counts = counts._replace(
+            observations=counts.observations + count,
+            step_capped=counts.step_capped + report.step_capped,
+            refreshed=counts.refreshed + report.refreshed,
+            by_arm=by_arm,
+        )
+        return larger._with_state(state, room)._replace(counts=counts), report
+
+    def with_arm(self, name: Hashable) -> "Snapshot":
+        """The snapshot with a new arm, which has the prior if each arm has its own posterior."""
+        self._check_named()
+        if name in self.arms:
+            raise ValueError(f"arm {name!r} is there already")
+        larger, slot, number = self, 0, self.counts.arm_changes
+        if self.settings.per_arm:
+            taken = {arm.slot for arm in self.arms.values()}
+            larger = self._with_slots(len(taken) + 1, self.settings.start_key(number + 1))
+            slot = min(set(range(larger.slots)) - taken)
+        return larger._replace(
+            arms={**self.arms, name: Arm(name, slot, number)}, counts=self.counts._replace(arm_changes=number + 1)
+        )
+
+    def without_arm(self, name: Hashable) -> "Snapshot":
+        """The snapshot without an arm; its own posterior and observations are forgotten."""
+        self._check_named()
+        arms_.check_known(self.arms, name)
+        arm, counts = self.arms[name], self.counts
+        counts = counts._replace(
+            arm_changes=counts.arm_changes + 1,
+            by_arm={created: rows for created, rows in counts.by_arm.items() if created != arm.created},
+        )
+        smaller = self
+        if self.settings.per_arm:
+            fresh = compiled.initial_state(self.policy, self.settings.start_key(counts.arm_changes))
+            state = _without_slot(self.state, arm.slot, fresh)
+            rows = self.rows - self.counts.by_arm.get(arm.created, 0)
+            smaller = self._with_state(compiled.take_apart(state)[1], rows)
+        left = {other: it for other, it in self.arms.items() if other != name}
+        return smaller._replace(arms=left, counts=counts)
+
+    def with_seed(self, seed: int) -> "Snapshot":
+        """The same knowledge with another source of randomness."""
+        return self._replace(settings=replace(self.settings, seed=seed))
+
+    def _updated(self, key: Array, number: int, batch: Batch) -> tuple[Arrays, Report]:
+        state, total, count = self.state_arrays, Report(0, 0, 0, -1), len(batch.rewards)
+        size = 1 if count == 1 else CHUNK
+        for first in range(0, count, size):
+            chunk = batch if count == 1 else batch.chunk(first, size)
+            taken = np.int32(min(size, count - first))
+            state, report = self.learner(
+                self.policy_arrays, state, key, compiled.as_number(number + first), chunk, taken
+            )
+            total = total.plus(report, first)
+        return state, total
+
+    def _with_room(self, rows: int) -> "Snapshot":
+        if rows <= self.capacity or not self.grows:
+            return self
+        larger = self._rebuilt(self.slots, max(rows, 2 * self.capacity), jax.random.key(0))
+        # A choice does not depend on the storage, so it keeps its compiled program.
+        return larger._replace(chooser=self.chooser)._with_state(larger.state_arrays, self.rows)
+
+    def _with_slots(self, arms: int, key: Array) -> "Snapshot":
+        return self if arms <= self.slots else self._rebuilt(slots_for(arms), self.capacity, key)
+
+    def _rebuilt(self, slots: int, capacity: int, key: Array) -> "Snapshot":
+        policy = self.settings.policy(slots, capacity)
+        state = moved(self.state, compiled.initial_state(policy, key))
+        return assembled(self.settings, slots, capacity, self.rows, policy, state, self.arms, self.counts)
+
+    def _with_state(self, state: Arrays, rows: int) -> "Snapshot":
+        view = self.view if self.chooser is None else self.chooser.view(self.policy_arrays, state)
+        return self._replace(state_arrays=state, rows=rows, view=view)
+
+    def _check_named(self) -> None:
+        if not self.settings.is_named:
+            raise ValueError("arms can be added and removed only where they have names: Agent(..., arms=[...])")
+
+
+def slots_for(arms: int) -> int:
+    """The number of posteriors that are made for this many arms."""
+    return 1 << (max(arms, FEWEST_SLOTS) - 1).bit_length()
+
+
+def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -> Snapshot:
+    """The snapshot of an agent that has seen nothing."""
+    if capacity is not None:
+        validate.count("capacity", capacity)
+    slots, room = slots_for(len(names) if settings.per_arm else 0), capacity or DEFAULT_CAPACITY
+    policy = settings.policy(slots, room)
+    state = compiled.initial_state(policy, settings.start_key(0))
+    arms = {name: Arm(name, i if settings.per_arm else 0, i) for i, name in enumerate(names)}
+    return assembled(settings, slots, room, 0, policy, state, arms, Counts(arm_changes=len(names)))
+
+
+def assembled(
+    settings: Settings,
+    slots: int,
+    capacity: int,
+    rows: int,
+    policy: Policy,
+    state: State,
+    arms: Mapping[Hashable, Arm],
+    counts: Counts,
+) -> Snapshot:
+    """A snapshot with the compiled programs of its policy."""
+    policy_skeleton, policy_arrays = compiled.take_apart(policy)
+    state_skeleton, state_arrays = compiled.take_apart(state)
+    chooser = None
+    if isinstance(policy, PosteriorPolicy):
+        shapes = compiled.shapes_of((*policy_arrays, *state_arrays))
+        rows_shape = (slots if settings.per_arm else 1, settings.dim)
+        chooser = compiled.chooser(policy_skeleton, state_skeleton, shapes, rows_shape)
+    return Snapshot(
+        settings=settings,
+        slots=slots,
+        capacity=capacity,
+        rows=rows,
+        grows=_grows(*(settings.policy(slots, room) for room in (BLOCK, 2 * BLOCK))),
+        skeletons=(policy_skeleton, state_skeleton),
+        policy_arrays=policy_arrays,
+        state_arrays=state_arrays,
+        learner=compiled.learner(policy_skeleton, state_skeleton),
+        chooser=chooser,
+        view=() if chooser is None else chooser.view(policy_arrays, state_arrays),
+        longest_menu=longest_menu(policy),
+        arms=arms,
+        counts=counts,
+    )
+
+
+def moved(old: State, new: State) -> State:
+    """The state `new` of a policy with more room, with everything that `old` holds copied into it."""
+    parts, structure = jax.tree.flatten(new, is_leaf=_is_paged)
+    before = jax.tree.leaves(old, is_leaf=_is_paged)
+    return jax.tree.unflatten(structure, [_moved(a, b) for a, b in zip(before, parts, strict=True)])
+
+
+def _without_slot(state: State, slot: int, fresh: State) -> State:
+    """The state of all arms with that of one as in `fresh`, and without its observations."""
+
+    def forget(node: Any, new: Any) -> Any:
+        return node.without(slot) if _is_paged(node) else node.at[slot].set(new[slot])
+
+    return jax.tree.map(forget, state, fresh, is_leaf=_is_paged)
+
+
+def _grows(small: Policy, large: Policy) -> bool:
+    """Whether the structure of a policy's state depends on its capacity."""
+    key = jax.random.key(0)
+    structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in (small, large)]
+    return bool(structures[0] != structures[1])
+
+
+def _is_paged(node: Any) -> bool:
+    return isinstance(node, PagedHistory)
+
+
+def _moved(old: Any, new: Any) -> Any:
+    if not _is_paged(new):
+        return _in_corner(old, new)
+    moved = jax.tree.unflatten(
+        jax.tree.structure(new),
+        [_in_corner(a, b) for a, b in zip(jax.tree.leaves(old), jax.tree.leaves(new), strict=True)],
+    )
+    # Unowned pages start beyond every row that fits now, not beyond those that fitted before.
+    used = int(old.used)
+    return replace(moved, start=new.start.at[:used].set(old.start[:used]))
+
+
+def _in_corner(old: Shaped[jax.Array, "..."], new: Shaped[jax.Array, "..."]) -> Shaped[jax.Array, "..."]:
+    if old.shape == new.shape:
+        return old
+    array = np.array(new)
+    array[tuple(slice(length) for length in old.shape)] = np.asarray(old)
+    return jnp.asarray(array)
+
+
+def _padded_menus(menus: Sequence[Any], longest: int | None) -> tuple[Any, Any]:
+    """All menus padded to the same number of rows, and how many of them are arms."""
+    if longest is None:
+        return None, None
+    padded = [np.pad(menu, ((0, longest - len(menu)), (0, 0))) for menu in menus]
+    return np.stack(padded), np.asarray([len(menu) for menu in menus], np.int32)
