@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from vits import models, validate
 from vits.agent import arms as arms_
-from vits.agent import belief, diagnostics, saving, snapshot
+from vits.agent import belief, container, diagnostics, saving, snapshot
 from vits.agent.arms import Arm, FeatureMap, Offer
 from vits.agent.compiled import Arrays, Chooser, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, new_tag, ranking
@@ -227,7 +227,7 @@ class Agent:
         """Write everything to one file, whole or not at all; `load` continues exactly from there."""
         with self._learning:
             content = saving.encoded(self._snapshot, self._ledger)
-        saving.write(path, *content)
+        container.write(path, *content)
 
     @classmethod
     def load(

@@ -1,12 +1,10 @@
-"""Saved agents: arrays and JSON in one file, with a version and a checksum; nothing in it is executed.
+"""Agents saved and loaded: everything an agent is, as a JSON header and arrays, and back.
 
-The first line names the format, its version and the SHA-256 of everything after it, which is an npz file; its entry
-`header` is the JSON.
+A header is checked field by field, sizes are compared before anything is built from them, and the state must be one
+that an agent can be in. So a file that was tampered with is refused in one sentence, or gives an agent that works.
 """
 
-import hashlib
-import io
-import json
+import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,52 +12,55 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Float, Shaped
 
 from vits import models
+from vits.agent import container, invariants
 from vits.agent.arms import Arm, FeatureMap
+from vits.agent.container import Content, Damaged
 from vits.agent.decisions import Ledger, Pending
-from vits.agent.snapshot import Counts, Settings, Snapshot, assembled
-from vits.files import Arrays, write_atomically
-from vits.models.network import ACTIVATIONS
+from vits.agent.encoding import (
+    checked_algorithm,
+    decoded_model,
+    decoded_name,
+    decoded_settings,
+    encoded_model,
+    encoded_name,
+    encoded_settings,
+    entries,
+    fields,
+    flag,
+    one_of,
+    whole,
+)
+from vits.agent.snapshot import Counts, Settings, Snapshot, assembled, slots_for
+from vits.files import Arrays
+from vits.policies import Policy
 
-MAGIC = b"vits-agent"
-VERSION = 2
-LONGEST = 96
-"""The first line is never longer than this."""
+FIELDS = (
+    *("algorithm", "model", "hyperparameters", "precision", "seed", "is_named", "per_arm", "has_features", "when_full"),
+    *("arms", "slots", "capacity", "rows", "counts", "ledger", "pending"),
+)
+LEDGER = ("tag", "limit", "issued", "expired", "horizon")
 
-PLAIN = (bool, int, float, str, type(None))
-MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
+TAG = re.compile("[0-9a-f]{8,64}")
+ID = re.compile(f"({TAG.pattern})-(0|[1-9][0-9]{{0,18}})")
 
 
 def load(
     path: str | Path, model: models.RewardModel | None, features: FeatureMap | None, given: Mapping[str, Any]
 ) -> tuple[Snapshot, Ledger]:
     """The snapshot and the ledger of a saved agent."""
-    header, arrays = read(path)
-    precision = str(jnp.zeros(()).dtype)
-    if header["precision"] != precision:
-        raise ValueError(
-            f"'{path}' was saved in {header['precision']}, but JAX computes in {precision} (jax_enable_x64)"
-        )
-    if header["has_features"] != (features is not None):
-        needed = "give it, load(path, features=...)" if header["has_features"] else "there was none when it was saved"
-        raise ValueError(f"a feature map is not saved with an agent: {needed}")
-    settings = Settings(
-        header["algorithm"],
-        decoded_model(header["model"], model),
-        decoded_settings(header["hyperparameters"], arrays, given),
-        features,
-        header["is_named"],
-        header["when_full"],
-        header["seed"],
-    )
-    return _restored(path, settings, header, arrays), _restored_ledger(header, arrays)
+    content = container.read(path)
+    try:
+        return _decoded(content, model, features, given)
+    except Damaged as error:
+        raise ValueError(f"'{path}' is damaged: {error}") from error.__cause__
 
 
 def encoded(snapshot: Snapshot, ledger: Ledger) -> tuple[dict[str, Any], Arrays]:
     """The header and the arrays of an agent."""
-    settings, counts = snapshot.settings, snapshot.counts._asdict()
+    settings, counts = snapshot.settings, snapshot.counts
     hyperparameters, arrays = encoded_settings(settings.hyperparameters)
     pending, pending_arrays = _encoded_pending(ledger.waiting())
     header = {
@@ -76,191 +77,222 @@ def encoded(snapshot: Snapshot, ledger: Ledger) -> tuple[dict[str, Any], Arrays]
         "slots": snapshot.slots,
         "capacity": snapshot.capacity,
         "rows": snapshot.rows,
-        "counts": counts | {"next_born": counts.pop("arm_changes"), "by_arm": list(counts["by_arm"].items())},
-        "book": {name: getattr(ledger, name) for name in ("tag", "limit", "issued", "expired", "horizon")},
+        "counts": counts._asdict() | {"by_arm": list(counts.by_arm.items())},
+        "ledger": {name: getattr(ledger, name) for name in LEDGER},
         "pending": pending,
     }
     state = {f"state_{i}": np.asarray(array) for i, array in enumerate(snapshot.state_arrays)}
     return header, state | arrays | pending_arrays
 
 
-def _restored(path: str | Path, settings: Settings, header: Mapping[str, Any], arrays: Arrays) -> Snapshot:
-    policy = settings.policy(header["slots"], header["capacity"])
-    like = jax.eval_shape(policy.init, jax.random.key(0))
-    leaves, structure = jax.tree.flatten(like)
-    found = [arrays.get(f"state_{i}") for i in range(len(leaves))]
-    fits = f"state_{len(leaves)}" not in arrays and all(
-        array is not None and array.shape == leaf.shape and array.dtype == leaf.dtype
+def _decoded(
+    content: Content, model: models.RewardModel | None, features: FeatureMap | None, given: Mapping[str, Any]
+) -> tuple[Snapshot, Ledger]:
+    header, arrays = _upgraded(content.header, content.version), dict(content.arrays)
+    fields(header, "the header", *FIELDS)
+    precision = str(jnp.zeros(()).dtype)
+    saved = one_of(header["precision"], "the precision", ("float32", "float64"))
+    if saved != precision:
+        raise ValueError(f"the agent was saved in {saved}, but JAX computes in {precision} (jax_enable_x64)")
+    is_named, per_arm, has_features = (flag(header[name], name) for name in ("is_named", "per_arm", "has_features"))
+    if is_named != (per_arm or has_features) or (per_arm and has_features):
+        raise Damaged("arms have names if each has a posterior, or if there is a feature map, and not both")
+    if has_features != (features is not None):
+        needed = "give it, load(path, features=...)" if has_features else "there was none when it was saved"
+        raise ValueError(f"a feature map is not saved with an agent: {needed}")
+    algorithm = checked_algorithm(header["algorithm"])
+    settings = Settings(
+        algorithm,
+        decoded_model(header["model"], model, np.dtype(saved).itemsize),
+        decoded_settings(algorithm, header["hyperparameters"], arrays, given, content.nbytes),
+        features,
+        is_named,
+        one_of(header["when_full"], "when_full", ("grow", "raise")),
+        whole(header["seed"], "the seed", most=(1 << 32) - 1),
+    )
+    counts = _decoded_counts(header["counts"])
+    arms = _decoded_arms(header, settings, counts)
+    snapshot = _restored(header, arrays, settings, arms, counts)
+    ledger = _decoded_ledger(header, arrays, snapshot)
+    if arrays:
+        raise Damaged(f"it has {len(arrays)} arrays that do not belong to an agent")
+    return snapshot, ledger
+
+
+def _upgraded(header: Any, version: int) -> Any:
+    """A header of an older version in the form of the newest; what does not fit is found later."""
+    if version > 2 or not isinstance(header, dict):
+        return header
+    newer = dict(header)
+    if "book" in newer:
+        newer["ledger"] = newer.pop("book")
+    if isinstance(newer.get("counts"), dict):
+        counts = dict(newer["counts"])
+        newer["counts"] = counts | ({"arm_changes": counts.pop("next_born")} if "next_born" in counts else {})
+    return newer
+
+
+def _decoded_counts(value: Any) -> Counts:
+    found = dict(zip(Counts._fields, fields(value, "the counts", *Counts._fields), strict=True))
+    pairs = [entries(pair, "an arm's count", 2) for pair in entries(found.pop("by_arm"), "the counts of arms")]
+    by_arm = {whole(number, "the number of an arm"): whole(count, "an arm's count") for number, count in pairs}
+    counts = Counts(**{name: whole(count, f"the count {name}") for name, count in found.items()}, by_arm=by_arm)
+    if len(by_arm) < len(pairs) or sum(by_arm.values()) > counts.observations or counts.observations > counts.updates:
+        raise Damaged("the counts of observations, of updates and of arms must fit each other")
+    return counts
+
+
+def _decoded_arms(header: Mapping[str, Any], settings: Settings, counts: Counts) -> dict[Hashable, Arm]:
+    slots = whole(header["slots"], "the number of posteriors", most=container.LARGEST)
+    listed = [_decoded_arm(arm, slots, counts) for arm in entries(header["arms"], "the arms")]
+    arms = {arm.name: arm for arm in listed}
+    least = slots_for(len(arms) if settings.per_arm else 0)
+    if slots < least or slots & (slots - 1) or (slots > least and not settings.per_arm):
+        raise Damaged(f"{slots} is not a number of posteriors for {len(arms)} arms")
+    if len(arms) < len(listed) or len({arm.created for arm in listed}) < len(listed):
+        raise Damaged("two arms have the same name or number")
+    if settings.per_arm and len({arm.slot for arm in listed}) < len(listed):
+        raise Damaged("two arms share one posterior")
+    if not settings.per_arm and any(arm.slot for arm in listed):
+        raise Damaged("an arm has a posterior where all arms share one")
+    if not set(counts.by_arm) <= {arm.created for arm in listed} or (listed and not settings.is_named):
+        raise Damaged("there are counts of arms, or arms, that cannot exist")
+    return arms
+
+
+def _restored(
+    header: Mapping[str, Any],
+    arrays: dict[str, Shaped[np.ndarray, "..."]],
+    settings: Settings,
+    arms: Mapping[Hashable, Arm],
+    counts: Counts,
+) -> Snapshot:
+    slots = header["slots"]
+    capacity = whole(header["capacity"], "the capacity", least=1, most=container.LARGEST)
+    rows = whole(header["rows"], "the number of stored observations")
+    if rows != (sum(counts.by_arm.values()) if settings.per_arm else counts.observations):
+        raise Damaged("the number of stored observations must be the number of those that were learned")
+    policy = _policy(settings, slots, capacity)
+    leaves, structure = jax.tree.flatten(jax.eval_shape(policy.init, jax.random.key(0)))
+    found = [arrays.pop(f"state_{i}", None) for i in range(len(leaves))]
+    if any(
+        array is None or array.shape != leaf.shape or array.dtype != leaf.dtype
         for array, leaf in zip(found, leaves, strict=True)
+    ):
+        raise Damaged(f"its state is not one that {settings.algorithm} has in this version of vits")
+    invariants.check(
+        jax.tree.unflatten(structure, found),
+        observations=counts.observations,
+        rows=rows,
+        dim=settings.dim,
+        reward_range=settings.model.reward_range,
     )
-    if not fits:
-        raise ValueError(f"'{path}' holds another state than {settings.algorithm} has in this version of vits")
     state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in found])
-    arms = {arm.name: arm for arm in map(_decoded_arm, header["arms"])}
-    counts = dict(header["counts"])
-    counts |= {"arm_changes": counts.pop("next_born"), "by_arm": dict(counts["by_arm"])}
-    return assembled(
-        settings, header["slots"], header["capacity"], header["rows"], policy, state, arms, Counts(**counts)
-    )
+    return assembled(settings, slots, capacity, rows, policy, state, arms, counts)
+
+
+def _policy(settings: Settings, slots: int, capacity: int) -> Policy:
+    try:
+        policy = settings.policy(slots, capacity)
+        jax.eval_shape(policy.init, jax.random.key(0))
+    except Exception as error:  # whatever the settings of a file lead to, the file is what is wrong
+        reason = " ".join(str(error).split())[:200]
+        raise Damaged(f"its settings do not make an agent of {settings.algorithm}, {reason}") from error
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(policy) if isinstance(leaf, jax.Array)):
+        raise Damaged(f"its settings are too large or too small for {settings.dtype}")
+    return policy
 
 
 def _encoded_arm(arm: Arm | None) -> Any:
     return None if arm is None else [encoded_name(arm.name), arm.slot, arm.created]
 
 
-def _decoded_arm(value: Any) -> Any:
-    return None if value is None else Arm(decoded_name(value[0]), value[1], value[2])
+def _decoded_arm(value: Any, slots: int, counts: Counts) -> Arm:
+    name, slot, created = entries(value, "an arm", 3)
+    return Arm(
+        decoded_name(name),
+        whole(slot, "the posterior of an arm", most=slots - 1),
+        whole(created, "the number of an arm", most=counts.arm_changes - 1),
+    )
 
 
 def _encoded_pending(waiting: Mapping[str, Pending]) -> tuple[list[Any], Arrays]:
-    entries = list(waiting.items())
     listed = [
         [name, [_encoded_arm(arm) for arm in one.arms], None if one.menu is None else len(one.menu)]
-        for name, one in entries
+        for name, one in waiting.items()
     ]
-    if not entries:
+    if not waiting:
         return listed, {}
-    arrays = {"pending_features": np.concatenate([one.features for _, one in entries])}
-    menus = [one.menu for _, one in entries if one.menu is not None]
+    arrays = {"pending_features": np.concatenate([one.features for one in waiting.values()])}
+    menus = [one.menu for one in waiting.values() if one.menu is not None]
     return listed, arrays | ({"pending_menus": np.concatenate(menus)} if menus else {})
 
 
-def _restored_ledger(header: Mapping[str, Any], arrays: Arrays) -> Ledger:
-    saved = header["book"]
-    ledger = Ledger(saved["tag"], saved["limit"])
-    ledger.issued, ledger.expired, ledger.horizon = saved["issued"], saved["expired"], saved["horizon"]
-    row = menu_row = 0
-    for name, arms, menu_rows in header["pending"]:
-        rows = arrays["pending_features"][row : row + len(arms)]
-        row += len(arms)
-        menu = None
-        if menu_rows is not None:
-            menu = arrays["pending_menus"][menu_row : menu_row + menu_rows]
-            menu_row += menu_rows
-        ledger.pending[name] = Pending(tuple(_decoded_arm(arm) for arm in arms), rows, menu)
+def _decoded_ledger(
+    header: Mapping[str, Any], arrays: dict[str, Shaped[np.ndarray, "..."]], snapshot: Snapshot
+) -> Ledger:
+    tag, limit, issued, expired, horizon = fields(header["ledger"], "the ledger", *LEDGER)
+    if not isinstance(tag, str) or not TAG.fullmatch(tag):
+        raise Damaged("the ids of an agent must begin with a tag")
+    ledger = Ledger(tag, whole(limit, "max_pending", least=1))
+    ledger.issued, ledger.expired = whole(issued, "the number of decisions"), whole(expired, "expired decisions")
+    ledger.horizon = whole(horizon, "the last decision that expired", least=-1, most=issued - 1)
+    listed = [entries(entry, "a pending decision", 3) for entry in entries(header["pending"], "pending decisions")]
+    longest = snapshot.longest_menu
+    features = _Rows(arrays.pop("pending_features", None), snapshot.settings)
+    menus = _Rows(arrays.pop("pending_menus", None), snapshot.settings)
+    for name, ranked, menu_rows in listed:
+        _check_id(name, ledger)
+        arms = tuple(_decoded_ranked(arm, snapshot) for arm in entries(ranked, "the arms of a decision"))
+        if not arms or len(set(arms)) < len(arms) * snapshot.settings.is_named:
+            raise Damaged("a decision must have different arms, at least one")
+        if longest is not None:
+            whole(menu_rows, "the number of arms on offer", least=len(arms), most=longest)
+        elif menu_rows is not None:
+            raise Damaged(f"{snapshot.settings.algorithm} does not keep the arms on offer")
+        ledger.pending[name] = Pending(
+            arms, features.take(len(arms)), None if menu_rows is None else menus.take(menu_rows)
+        )
+    if len(ledger.pending) < len(listed) or len(listed) > ledger.limit:
+        raise Damaged(f"pending decisions must differ, and at most {ledger.limit} may wait")
+    for rest in (features, menus):
+        rest.check_end()
     return ledger
 
 
-def write(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-    """Write an agent whole or not at all."""
-    text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, header=text, **arrays)
-    content = buffer.getvalue()
-    first = b"%s %d %s\n" % (MAGIC, VERSION, hashlib.sha256(content).hexdigest().encode())
-    write_atomically(Path(path), first + content, private=True)
+def _check_id(name: Any, ledger: Ledger) -> None:
+    found = ID.fullmatch(name) if isinstance(name, str) else None
+    if found is None or (found[1] == ledger.tag and int(found[2]) >= ledger.issued):
+        raise Damaged("a pending decision has an id that no agent gave it")
 
 
-def read(path: str | Path) -> tuple[dict[str, Any], Arrays]:
-    """The header and the arrays of a file, or an error that says what is wrong with it."""
-    raw = Path(path).read_bytes()
-    first, newline, content = raw.partition(b"\n") if b"\n" in raw[:LONGEST] else (raw[:LONGEST], b"", b"")
-    words = first.split(b" ")
-    if words[0] != MAGIC or len(words) != 3 or not newline:
-        raise ValueError(f"'{path}' is not a saved agent, or has lost its beginning")
-    if words[1] != b"%d" % VERSION:
-        version = words[1].decode(errors="replace")
-        raise ValueError(f"'{path}' has format version {version}, but this version of vits reads version {VERSION}")
-    if words[2] != hashlib.sha256(content).hexdigest().encode():
-        raise ValueError(f"'{path}' is damaged: its content does not fit its checksum")
-    with np.load(io.BytesIO(content), allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return json.loads(arrays.pop("header").tobytes()), arrays
+def _decoded_ranked(value: Any, snapshot: Snapshot) -> Arm | None:
+    """An arm of a pending decision: one of the agent's, or one that was removed since."""
+    if (value is None) == snapshot.settings.is_named:
+        raise Damaged("the arms of pending decisions must have names where the agent's have, and only there")
+    if value is None:
+        return None
+    arm = _decoded_arm(value, snapshot.slots, snapshot.counts)
+    same = [other for other in snapshot.arms.values() if other.created == arm.created]
+    if same not in ([], [arm]):
+        raise Damaged("a pending decision is about another arm than it says")
+    return arm
 
 
-def encoded_name(name: Hashable) -> Any:
-    """The name of an arm in JSON."""
-    if isinstance(name, np.generic):
-        name = name.item()
-    if isinstance(name, tuple):
-        return {"tuple": [encoded_name(part) for part in name]}
-    if type(name) in PLAIN and name == name and abs(name if isinstance(name, float) else 0.0) != float("inf"):
-        return name
-    raise ValueError(f"arm {name!r} cannot be saved: names must be text, finite numbers, None or tuples of these")
+class _Rows:
+    """Features of many decisions in one table, taken out one decision after the other."""
 
+    def __init__(self, table: Any, settings: Settings) -> None:
+        self.table, self.next = table, 0
+        if table is None:
+            self.table = np.zeros((0, settings.dim), settings.dtype)
+        elif table.shape[1:] != (settings.dim,) or table.dtype != settings.dtype or not np.all(np.isfinite(table)):
+            raise Damaged("the features of pending decisions must be finite, and as many as the model has")
 
-def decoded_name(value: Any) -> Hashable:
-    """The name of an arm from JSON."""
-    return tuple(decoded_name(part) for part in value["tuple"]) if isinstance(value, dict) else value
+    def take(self, count: int) -> Float[np.ndarray, "rows dim"]:
+        self.next += count
+        return self.table[self.next - count : self.next]
 
-
-def encoded_model(model: models.RewardModel) -> dict[str, Any]:
-    """What is needed to make a model again, or to know it again when the caller brings it."""
-    built: dict[str, Any] = {"dim": model.dim, "num_params": model.num_params}
-    kind: type = type(model)
-    if kind in MODELS:
-        return built | {"name": MODELS[kind]}
-    if isinstance(model, models.Mlp):
-        names = [name for name, function in ACTIVATIONS.items() if function is model.network.activation]
-        if names:
-            hidden = [layer.out_features for layer in model.network.layers[:-1]]
-            return built | {"name": "mlp", "hidden": hidden, "activation": names[0]}
-    return built | {"name": None}
-
-
-def decoded_model(value: Mapping[str, Any], given: models.RewardModel | None) -> models.RewardModel:
-    """The model of a saved agent: made again, or the one that the caller gives if it fits."""
-    name = value["name"]
-    if given is not None:
-        found = encoded_model(given)
-        if found != value:
-            raise ValueError(f"the model must fit the saved one, {_described(value)}, but is {_described(found)}")
-        return given
-    if name is None:
-        raise ValueError(
-            f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)"
-        )
-    if name == "mlp":
-        return models.mlp(value["dim"], value["hidden"], value["activation"])
-    return {"linear": models.linear, "logistic": models.logistic, "poisson": models.poisson}[name](value["dim"])
-
-
-def encoded_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Arrays]:
-    """Hyperparameters in JSON, and those that are arrays; an object of Python's is left for the caller to bring."""
-    plain: dict[str, Any] = {}
-    arrays: Arrays = {}
-    for name, value in settings.items():
-        if type(value) in PLAIN:
-            plain[name] = {"value": value}
-        elif isinstance(value, tuple) and all(_is_numeric(part) for part in value):
-            plain[name] = {"tuple": len(value)}
-            arrays |= {f"setting_{name}_{i}": np.asarray(part) for i, part in enumerate(value)}
-        elif _is_numeric(value):
-            plain[name] = {"array": True}
-            arrays[f"setting_{name}"] = np.asarray(value)
-        else:
-            plain[name] = {"object": type(value).__name__}
-    return plain, arrays
-
-
-def decoded_settings(
-    plain: Mapping[str, Any], arrays: Mapping[str, Shaped[np.ndarray, "..."]], given: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Hyperparameters as they were; the caller must bring those that could not be saved, and no others."""
-    missing = {name for name, value in plain.items() if "object" in value}
-    for name in given:
-        if name not in missing:
-            raise ValueError(f"{name} was saved with the agent and cannot be given, but is {given[name]!r}")
-    settings: dict[str, Any] = dict(given)
-    for name, value in plain.items():
-        if "value" in value:
-            settings[name] = value["value"]
-        elif "tuple" in value:
-            settings[name] = tuple(arrays[f"setting_{name}_{i}"] for i in range(value["tuple"]))
-        elif "array" in value:
-            settings[name] = arrays[f"setting_{name}"]
-        elif name not in given:
-            raise ValueError(f"{name} was a {value['object']}, which cannot be saved: give it, load(path, {name}=...)")
-    return settings
-
-
-def _is_numeric(value: Any) -> bool:
-    if callable(value) or isinstance(value, str):
-        return False
-    array = np.asarray(value)
-    return array.dtype.kind in "fiub"
-
-
-def _described(value: Mapping[str, Any]) -> str:
-    kind = value["name"] or "custom"
-    return f"{kind} with {value['dim']} features and {value['num_params']} parameters"
+    def check_end(self) -> None:
+        if self.next != len(self.table):
+            raise Damaged("there must be features for each pending decision, and no others")

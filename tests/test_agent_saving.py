@@ -1,8 +1,12 @@
 """Saved agents: they go on exactly, and nothing damaged, foreign or newer is ever taken for one."""
 
 import hashlib
+import json
+import os
 import pickle
 import random
+import stat
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +14,10 @@ import numpy as np
 import pytest
 
 import vits
+from vits.agent import encoding
 
+SAVED = Path(__file__).parent / "saved_agents"
+EXPECTED = json.loads((SAVED / "version-2.json").read_text())
 ARMS = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.6]])
 
 
@@ -100,19 +107,81 @@ def test_what_cannot_be_saved_is_asked_for(tmp_path):
         pickle.dumps(vits.Agent("uniform", vits.models.linear(2)))
 
 
-def test_foreign_files_and_those_of_other_versions_are_refused(tmp_path):
+@pytest.fixture
+def saved(tmp_path):
+    """A path, and the bytes of an agent that was saved there."""
+    vits.Agent("uniform", vits.models.linear(2)).save(tmp_path / "agent")
+    return tmp_path / "agent", (tmp_path / "agent").read_bytes()
+
+
+@pytest.mark.parametrize("foreign", [b"", b"\n", b"PK\x03\x04", b"vits-agent", pickle.dumps({"a": 1}), b"x" * 1000])
+def test_foreign_files_are_refused(foreign, tmp_path):
+    (tmp_path / "agent").write_bytes(foreign)
+    with pytest.raises(ValueError, match="is not a saved agent, or has lost its beginning"):
+        vits.Agent.load(tmp_path / "agent")
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        ("1", "has format version 1, which is no longer read: load it with the vits that wrote it, or teach a new"),
+        ("4", "has format version 4, but this version of vits reads versions 2 and 3: it may be from a newer one"),
+        ("\a", r"has format version \?, but"),
+    ],
+)
+def test_files_of_other_versions_are_refused(version, message, saved):
+    path, content = saved
+    path.write_bytes(content.replace(b"vits-agent 3 ", f"vits-agent {version} ".encode(), 1))
+    with pytest.raises(ValueError, match=message):
+        vits.Agent.load(path)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_files_of_version_2_go_on_with_the_decisions_that_their_agents_made(name):
+    agent = vits.Agent.load(SAVED / f"version-2-{name}.agent")
+    expected = EXPECTED[name]
+    found = agent.diagnostics()
+    assert (found.observations, found.expired) == (expected["observations"], expected["expired"])
+    assert found.pending == len(expected["pending"])
+    ranked = {"arms": [1.0, None, 0.0, 1.0]}.get(name, 1.0)  # its oldest decision ranks four arms, one removed since
+    agent.learn(expected["pending"][0], ranked)
+    agent.learn(expected["pending"][1], 1.0)
+    arms = played(agent, len(expected["arms"]), [1.0, 0.5] if name == "arms" else ARMS)
+    assert arms == [tuple(arm) if isinstance(arm, list) else arm for arm in expected["arms"]]
+
+
+def test_only_regular_files_are_loaded_or_replaced(tmp_path):
+    agent, pipe = vits.Agent("uniform", vits.models.linear(2)), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for use in (agent.save, vits.Agent.load):
+        with pytest.raises(ValueError, match="pipe' must be a regular file, but is a named pipe"):
+            use(pipe)
+        with pytest.raises(ValueError, match="must be a regular file, but is a folder"):
+            use(tmp_path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_saved_agent_is_synced_and_readable_by_its_owner_alone(tmp_path, monkeypatch):
+    synced, sync = [], os.fsync
+
+    def record(handle):
+        synced.append(os.fstat(handle).st_ino)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", record)
     path = tmp_path / "agent"
     vits.Agent("uniform", vits.models.linear(2)).save(path)
-    saved = path.read_bytes()
-    for version in (1, 3):
-        path.write_bytes(saved.replace(b"vits-agent 2 ", b"vits-agent %d " % version, 1))
-        message = f"has format version {version}, but this version of vits reads version 2"
-        with pytest.raises(ValueError, match=message):
-            vits.Agent.load(path)
-    for foreign in (b"", b"\n", b"PK\x03\x04", b"vits-agent", pickle.dumps({"a": 1}), b"x" * 1000):
-        path.write_bytes(foreign)
-        with pytest.raises(ValueError, match="is not a saved agent, or has lost its beginning"):
-            vits.Agent.load(path)
+    assert synced == [path.stat().st_ino, tmp_path.stat().st_ino]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
+
+
+def test_a_large_model_is_made_only_if_the_caller_asks_for_it(tmp_path, monkeypatch):
+    path, model = tmp_path / "agent", vits.models.linear(4)
+    vits.Agent("lin_ts", model).save(path)
+    monkeypatch.setattr(encoding, "PRIOR_BYTES", 63)
+    with pytest.raises(ValueError, match=r"needs a prior of 6.4e-08 GB: .* give the model, load\(path, model=...\)"):
+        vits.Agent.load(path)
+    assert vits.Agent.load(path, model=model).diagnostics().observations == 0
 
 
 def test_another_precision_is_refused(tmp_path, x64):

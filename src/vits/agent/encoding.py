@@ -1,0 +1,238 @@
+"""Arm names, reward models and hyperparameters as JSON and arrays, and back again with every value checked."""
+
+import inspect
+import itertools
+import math
+from collections.abc import Hashable, Mapping
+from typing import Any, get_args
+
+import numpy as np
+
+from vits import algorithms, catalogue, models
+from vits.agent.container import DTYPES, Damaged
+from vits.files import Arrays
+from vits.models.network import ACTIVATIONS
+
+PLAIN = (bool, int, float, str, type(None))
+MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
+MAKERS: dict[str, Any] = {"linear": models.linear, "logistic": models.logistic, "poisson": models.poisson}
+
+MOST = 1 << 62
+"""No count is larger."""
+
+MOST_STEPS = 1_000_000
+"""No number of steps, samples or members is larger: time and memory grow with them."""
+
+STORED = ("window", "fold_after", "capacity", "num_arms")
+"""Hyperparameters that are sizes of arrays in the file."""
+
+MOST_LAYERS = 100
+
+PRIOR_BYTES = 1 << 28
+"""Memory of a prior precision matrix that a file alone may ask for: algorithms that keep no matrix have it too."""
+
+
+def fields(value: Any, what: str, *names: str) -> list[Any]:
+    """The values of a JSON object that must have exactly these names."""
+    if not isinstance(value, dict) or set(value) != set(names):
+        raise Damaged(f"{what} must have the fields {', '.join(names)}")
+    return [value[name] for name in names]
+
+
+def entries(value: Any, what: str, length: int | None = None) -> list[Any]:
+    """A JSON list, of a given length."""
+    if not isinstance(value, list) or (length is not None and len(value) != length):
+        raise Damaged(f"{what} must be a list" + ("" if length is None else f" of {length} entries"))
+    return value
+
+
+def whole(value: Any, what: str, *, least: int = 0, most: int = MOST) -> int:
+    """A whole number within bounds."""
+    if type(value) is not int or not least <= value <= most:
+        raise Damaged(f"{what} must be a whole number from {least} to {most}")
+    return value
+
+
+def flag(value: Any, what: str) -> bool:
+    """True or false."""
+    if type(value) is not bool:
+        raise Damaged(f"{what} must be true or false")
+    return value
+
+
+def one_of(value: Any, what: str, known: Any) -> str:
+    """One of some names."""
+    if type(value) is not str or value not in known:
+        raise Damaged(f"{what} must be one of {', '.join(known)}")
+    return value
+
+
+def encoded_name(name: Hashable) -> Any:
+    """The name of an arm in JSON."""
+    if isinstance(name, np.generic):
+        name = name.item()
+    if isinstance(name, tuple):
+        return {"tuple": [encoded_name(part) for part in name]}
+    if _is_plain(name):
+        return name
+    raise ValueError(f"arm {name!r} cannot be saved: names must be text, finite numbers, None or tuples of these")
+
+
+def decoded_name(value: Any) -> Hashable:
+    """The name of an arm from JSON."""
+    if isinstance(value, dict):
+        (parts,) = fields(value, "the name of an arm", "tuple")
+        return tuple(decoded_name(part) for part in entries(parts, "the name of an arm"))
+    if not _is_plain(value):
+        raise Damaged("the name of an arm must be text, a finite number, null or a tuple of these")
+    return value
+
+
+def encoded_model(model: models.RewardModel) -> dict[str, Any]:
+    """A description from which a model can be made, or compared with the one that the caller gives."""
+    built: dict[str, Any] = {"dim": model.dim, "num_params": model.num_params}
+    kind: type = type(model)
+    if kind in MODELS:
+        return built | {"name": MODELS[kind]}
+    if isinstance(model, models.Mlp):
+        names = [name for name, function in ACTIVATIONS.items() if function is model.network.activation]
+        if names:
+            hidden = [layer.out_features for layer in model.network.layers[:-1]]
+            return built | {"name": "mlp", "hidden": hidden, "activation": names[0]}
+    return built | {"name": None}
+
+
+def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int) -> models.RewardModel:
+    """The model of a saved agent: made from its description, or the given one if it matches."""
+    _check_model(value)
+    if given is not None:
+        found = encoded_model(given)
+        if found != value:
+            raise ValueError(f"the model must match the saved one, {_described(value)}, but is {_described(found)}")
+        return given
+    name, num_params = value["name"], value["num_params"]
+    if name is None:
+        raise ValueError(
+            f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)"
+        )
+    if num_params**2 * itemsize > PRIOR_BYTES:
+        raise ValueError(
+            f"the saved model, {_described(value)}, needs a prior of {num_params**2 * itemsize / 1e9:.3g} GB: "
+            "if that is right, give the model, load(path, model=...)"
+        )
+    if name == "mlp":
+        return models.mlp(value["dim"], value["hidden"], value["activation"])
+    model: models.RewardModel = MAKERS[name](value["dim"])
+    return model
+
+
+def encoded_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Arrays]:
+    """Hyperparameters in JSON, and those that are arrays. Other objects are not saved: `load` takes them again."""
+    plain: dict[str, Any] = {}
+    arrays: Arrays = {}
+    for name, value in settings.items():
+        if _is_plain(value):
+            plain[name] = {"value": value}
+        elif isinstance(value, tuple) and all(_is_numeric(part) for part in value):
+            plain[name] = {"tuple": len(value)}
+            arrays |= {f"setting_{name}_{i}": np.asarray(part) for i, part in enumerate(value)}
+        elif _is_numeric(value):
+            plain[name] = {"array": True}
+            arrays[f"setting_{name}"] = np.asarray(value)
+        else:
+            plain[name] = {"object": type(value).__name__}
+    return plain, arrays
+
+
+def decoded_settings(
+    algorithm: str, plain: Any, arrays: Arrays, given: Mapping[str, Any], nbytes: int
+) -> dict[str, Any]:
+    """The hyperparameters of an algorithm; the caller gives those that could not be saved, and no others.
+
+    The arrays that belong to them are taken out of `arrays`. No size may be above `nbytes`, the size of the file.
+    """
+    if not isinstance(plain, dict) or not all(isinstance(value, dict) and len(value) == 1 for value in plain.values()):
+        raise Damaged("hyperparameters must be a value, an array, a tuple or an object each")
+    for name in given:
+        if "object" not in plain.get(name, {}):
+            raise ValueError(f"{name} was saved with the agent and cannot be given, but is {given[name]!r}")
+    known = inspect.signature(algorithms.preset(algorithm)).parameters
+    settings: dict[str, Any] = dict(given)
+    for name, value in plain.items():
+        if name not in known or name == "model":
+            raise Damaged(f"'{name[:40]}' is not a hyperparameter of {algorithm}")
+        ((form, content),) = value.items()
+        if form == "object" and name not in given:
+            kind = content if isinstance(content, str) and content.isidentifier() else "Python object"
+            raise ValueError(f"{name} was a {kind}, which cannot be saved: give it, load(path, {name}=...)")
+        if form == "value":
+            settings[name] = _checked_value(name, content, known[name], nbytes)
+        elif form == "tuple":
+            count = whole(content, f"the length of {name}", most=16)
+            settings[name] = tuple(_taken(arrays, f"setting_{name}_{i}") for i in range(count))
+        elif form == "array":
+            settings[name] = _taken(arrays, f"setting_{name}")
+            if float in _types(known[name]) and settings[name].shape != ():
+                raise Damaged(f"hyperparameter {name} must be one number")
+        elif form != "object":
+            raise Damaged(f"hyperparameter {name} has an unknown form")
+    return settings
+
+
+def checked_algorithm(value: Any) -> str:
+    """The name of an algorithm."""
+    return one_of(value, "the algorithm", catalogue.ALGORITHMS)
+
+
+def _check_model(value: Any) -> None:
+    mlp = ("hidden", "activation") if isinstance(value, dict) and value.get("name") == "mlp" else ()
+    dim, num_params, name, *network = fields(value, "the model", "dim", "num_params", "name", *mlp)
+    whole(dim, "the number of features", least=1)
+    whole(num_params, "the number of parameters", least=1)
+    expected = dim
+    if name == "mlp":
+        hidden, activation = network
+        widths = [whole(width, "a width of the network", least=1) for width in entries(hidden, "the network's layers")]
+        whole(len(widths), "the number of layers", most=MOST_LAYERS)
+        one_of(activation, "the activation", ACTIVATIONS)
+        sizes = [dim, *widths, 1]
+        expected = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
+    elif name is not None:
+        one_of(name, "the model", [*MAKERS, "mlp"])
+    if name is not None and num_params != expected:
+        raise Damaged(f"a {name} model with {dim} features must have {expected} parameters")
+
+
+def _types(parameter: inspect.Parameter) -> tuple[Any, ...]:
+    return get_args(parameter.annotation) or (parameter.annotation,)
+
+
+def _checked_value(name: str, value: Any, parameter: inspect.Parameter, nbytes: int) -> Any:
+    allowed = {kind for kind in _types(parameter) if kind in PLAIN}
+    fits = not allowed or type(value) in allowed or (type(value) is int and float in allowed)
+    if not fits or not _is_plain(value):
+        raise Damaged(f"hyperparameter {name} has a value of the wrong kind")
+    if type(value) is int and float not in allowed:
+        return whole(value, f"hyperparameter {name}", most=nbytes if name in STORED else MOST_STEPS)
+    return value
+
+
+def _taken(arrays: Arrays, name: str) -> Any:
+    array = arrays.pop(name, None)
+    if array is None or not np.all(np.isfinite(array)):
+        raise Damaged(f"array '{name}' must be there and finite")
+    return array
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in PLAIN and not (isinstance(value, float) and not math.isfinite(value))
+
+
+def _is_numeric(value: Any) -> bool:
+    if callable(value) or isinstance(value, str):
+        return False
+    return np.asarray(value).dtype.newbyteorder("<").str in DTYPES
+
+
+def _described(value: Mapping[str, Any]) -> str:
+    return f"{value['name'] or 'custom'} with {value['dim']} features and {value['num_params']} parameters"

@@ -1,0 +1,176 @@
+"""What is true of every state that an agent can be in, checked where a state comes from a file.
+
+The checks go by the names of fields, so that they hold for new algorithms too. They leave room for rounding: no agent
+that learned its state is refused.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from vits.agent.container import Damaged
+from vits.algorithms.ensemble import Copies
+from vits.history import History, SlidingHistory
+from vits.history.paged import PagedHistory
+from vits.types import State
+
+POSITIVE = ("weight", "shape", "scale")
+"""Fields of positive numbers: the parameters of Dirichlet and inverse gamma distributions."""
+
+PRECISIONS = ("precision", "bound")
+"""Fields of symmetric, positive definite matrices."""
+
+SYMMETRY = 1e-3
+"""Relative asymmetry that rounding may cause."""
+
+PROBES = 4
+
+
+def check(state: State, *, observations: int, rows: int, dim: int, reward_range: tuple[float, float]) -> None:
+    """Raise `Damaged` unless an agent can be in this state.
+
+    Args:
+        state: the state of a policy, its leaves NumPy arrays.
+        observations: how many the agent has learned.
+        rows: how many of them it stores, if it stores all.
+        dim: the number of features.
+        reward_range: the rewards that the model allows.
+    """
+    for name, node in _nodes("the state", state):
+        if isinstance(node, History):
+            longest_menu = node.features.shape[-2 if node.by_columns else -1] // dim
+            ranges = {"rounds": (1.0, float(longest_menu)), "copies": (-np.inf, np.inf)}
+            _check_history(node, rows, ranges.get(name, reward_range))
+            continue
+        parts = _parts(node)
+        seen = parts.get("seen")
+        if isinstance(seen, np.ndarray) and not np.all((seen >= 0) & (seen <= observations)):
+            raise Damaged(f"the state counts other observations than the {observations} that were learned")
+        if {"mean", "sqrt_cov"} <= set(parts) and "scale" not in parts:
+            _check_resolved(parts["mean"], parts["sqrt_cov"])
+        if {"sqrt_cov", "sqrt_precision"} <= set(parts):
+            _check_inverse(parts["sqrt_cov"], parts["sqrt_precision"])
+        if {"sqrt_cov", "precision"} <= set(parts):
+            _check_inverse(parts["sqrt_cov"], parts["precision"] @ parts["sqrt_cov"])
+        for field in set(parts) & set(PRECISIONS):
+            if parts[field] is not None:
+                _check_positive_definite(parts[field])
+        for field in set(parts) & set(POSITIVE):
+            if not np.all(parts[field] > 0):
+                raise Damaged(f"{field} must be positive")
+
+
+def _nodes(name: str, node: Any) -> Iterator[tuple[str, Any]]:
+    """All named tuples and histories of a state, with the field each is in. All numbers are checked to be finite."""
+    if isinstance(node, np.ndarray):
+        if not np.all(np.isfinite(node)):
+            raise Damaged(f"{name} must be finite")
+        return
+    if isinstance(node, Copies):
+        yield from _nodes("copies", node.data)
+        return
+    parts = _parts(node)
+    if parts:
+        yield name, node
+    elif isinstance(node, (tuple, list)):
+        parts = {f"{name} {i}": part for i, part in enumerate(node)}
+    for field, part in parts.items():
+        inherited = name if name == "copies" else field
+        yield from _nodes(inherited, part)
+
+
+def _parts(node: Any) -> dict[str, Any]:
+    if isinstance(node, tuple) and hasattr(node, "_asdict"):
+        return dict(node._asdict())
+    return dict(vars(node)) if isinstance(node, History) else {}
+
+
+def _check_resolved(mean: Float[np.ndarray, "*n params"], sqrt_cov: Float[np.ndarray, "*n params params"]) -> None:
+    deviations = np.linalg.norm(sqrt_cov.astype(float), axis=-1)
+    if not np.all((deviations > 0) & (np.finfo(mean.dtype).eps * np.abs(mean) <= deviations)):
+        raise Damaged("the deviations of a posterior must be positive, and not lost in the rounding of its mean")
+
+
+def _check_inverse(
+    sqrt_cov: Float[np.ndarray, "*n params params"], transposed: Float[np.ndarray, "*n params params"]
+) -> None:
+    """D' B must be near the identity. A few products with vectors see that as well as the product of the two does."""
+    B, D = sqrt_cov.astype(float), transposed.astype(float)
+    probes = np.random.default_rng(0).standard_normal((B.shape[-1], PROBES))
+    error = np.swapaxes(D, -1, -2) @ (B @ probes) - probes
+    if not np.all(np.linalg.norm(error, axis=-2) <= np.linalg.norm(probes, axis=-2)):
+        raise Damaged("the covariance and the precision of a posterior must belong together")
+
+
+def _check_positive_definite(matrix: Float[np.ndarray, "*n params params"]) -> None:
+    """Symmetry and the minors of two rows: what can be checked in time proportional to the size of the matrix."""
+    matrix = matrix.astype(float)
+    diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
+    largest = np.sqrt(np.maximum(diagonal, 0.0))
+    bound = largest[..., :, None] * largest[..., None, :]
+    symmetric = np.abs(matrix - np.swapaxes(matrix, -1, -2)) <= SYMMETRY * bound
+    if not (np.all(diagonal > 0) and np.all(symmetric) and np.all(np.abs(matrix) <= (1 + SYMMETRY) * bound)):
+        raise Damaged("a precision matrix must be symmetric and positive definite")
+
+
+def _check_history(history: History, rows: int, reward_range: tuple[float, float]) -> None:
+    seen: Any = history.seen
+    if np.any(seen < 0) or (not isinstance(history, SlidingHistory) and np.any(seen > history.capacity)):
+        raise Damaged("a history must hold between no and all of its rows")
+    if isinstance(history, PagedHistory):
+        _check_pages(history)
+        filled = _filled_pages(history)
+    else:
+        count = np.minimum(seen, history.capacity)
+        filled = np.arange(history.rewards.shape[-1]) < np.asarray(count)[..., None]
+    held = np.sum(seen) if isinstance(history, PagedHistory) else seen
+    if not isinstance(history, SlidingHistory) and np.any(held != rows):
+        raise Damaged(f"its histories must hold the {rows} observations that are stored")
+    _check_rows(history, filled, reward_range)
+
+
+def _check_rows(history: History, filled: Bool[np.ndarray, "*n rows"], reward_range: tuple[float, float]) -> None:
+    """Empty rows are zero, and others hold features whose squares are finite and rewards that the model allows."""
+    rewards: Any = history.rewards
+    features: Any = np.swapaxes(history.features, -1, -2) if history.by_columns else history.features
+    with np.errstate(over="ignore"):
+        lengths = np.sum(np.square(features), axis=-1, dtype=features.dtype)
+    least, most = reward_range
+    allowed = np.isfinite(lengths) & (rewards >= least) & (rewards <= most)
+    if not np.all(np.where(filled, allowed, (lengths == 0) & (rewards == 0))):
+        raise Damaged("a history must hold possible observations in its filled rows, and zeros in all others")
+
+
+def _check_pages(history: PagedHistory) -> None:
+    """Every arm's rows lie on pages of its own, linked from the last one to the first."""
+    block, pages = history.block, len(history.owner)
+    parts = (history.seen, history.last, history.arm, history.owner, history.start, history.previous)
+    seen, last, arm, owner, start, previous = (np.asarray(part, np.int64) for part in parts)
+    used = int(history.used)
+    in_range = 0 <= used <= pages and all(np.all((x >= 0) & (x < pages)) for x in (last, previous))
+    if not (in_range and np.all((owner >= 0) & (owner < len(seen))) and np.array_equal(arm, np.arange(len(seen)))):
+        raise Damaged("the pages of a history must exist")
+    if not np.all(start[used:] >= history.capacity):
+        raise Damaged("pages that are not used must be empty")
+    order = np.lexsort((start[:used], owner[:used]))
+    owners = owner[order]
+    needed = -(-seen // block)
+    first = np.cumsum(needed) - needed
+    rank = np.arange(used) - first[owners] if used else order
+    links = np.where(rank == 0, order, np.concatenate([order[:1], order[:-1]]))
+    if (
+        not np.array_equal(np.bincount(owners, minlength=len(seen)), needed)
+        or not np.array_equal(start[order], rank * block)
+        or not np.array_equal(previous[order], links)
+        or not np.array_equal(last[seen > 0], order[(first + needed - 1)[seen > 0]])
+    ):
+        raise Damaged("the pages of a history must hold the rows of its arms")
+
+
+def _filled_pages(history: PagedHistory) -> Bool[np.ndarray, " rows"]:
+    start, owner, seen = (np.asarray(part, np.int64) for part in (history.start, history.owner, history.seen))
+    page: Int[np.ndarray, " pages"] = np.arange(len(owner))
+    rows: Shaped[np.ndarray, "pages block"] = start[:, None] + np.arange(history.block)[None, :]
+    return ((page < int(history.used))[:, None] & (rows < seen[owner][:, None])).ravel()
