@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all check faults soak bench bench-figure clean
+.PHONY: setup demo test test-all test-lowest check docs faults soak bench bench-figure clean
 
 setup: .venv/dev
 
@@ -38,6 +38,20 @@ test: check
 test-all: check
 	$(PYTEST) -m 'heavy or not heavy'
 
+# The lowest versions of the direct dependencies. Old packages warn about new ones, so warnings are no errors here.
+.venv-lowest/done: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[test]'
+	@touch $@
+
+test-lowest: .venv-lowest/done
+	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv-lowest/xla JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2 \
+	OPENBLAS_NUM_THREADS=1 .venv-lowest/bin/pytest -n 2 --dist loadfile -o filterwarnings=default --disable-warnings \
+	tests/test_agent*.py tests/test_simulation.py tests/test_cli.py
+
+docs: .venv/dev
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs docs/_build
+
 faults: .venv/dev
 	$(BIN)/python -m trust faults
 
@@ -56,4 +70,4 @@ bench-figure: .venv/core
 	$(BIN)/python -m benchmarks figure
 
 clean:
-	rm -rf .venv .venv-peers results
+	rm -rf .venv .venv-lowest .venv-peers docs/_build results

@@ -7,6 +7,11 @@ import jax
 import matplotlib
 import pytest
 
+try:
+    enable_x64 = jax.enable_x64
+except AttributeError:  # before JAX 0.8
+    from jax.experimental import enable_x64
+
 matplotlib.use("Agg")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -15,7 +20,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Double precision within one test."""
-    with jax.enable_x64(True):
+    with enable_x64(True):
         yield
 
 

@@ -1,6 +1,7 @@
 import hashlib
 import http.server
 import io
+import os
 import threading
 import zipfile
 from functools import partial
@@ -12,7 +13,7 @@ import pytest
 from vits.datasets import movielens, paths
 from vits.datasets.factorise import Entries, alternating_least_squares
 
-ML_1M = Path(__file__).parent.parent.parent / "shared/data/ml-1m"
+ML_1M = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data") / "ml-1m"
 needs_data = pytest.mark.skipif(
     not (ML_1M / "ratings.dat").is_file(), reason=f"MovieLens-1M, which may not be passed on, is not at {ML_1M}"
 )

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
@@ -20,7 +21,7 @@ from vits.lab.experiments import base, movielens, tuning
 from vits.lab.experiments.bandit import Contender
 from vits.lab.report import tables
 
-ML_1M = Path(__file__).parent.parent.parent / "shared/data/ml-1m"
+ML_1M = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data") / "ml-1m"
 needs_data = pytest.mark.skipif(
     not (ML_1M / "ratings.dat").is_file(), reason=f"MovieLens-1M, which may not be passed on, is not at {ML_1M}"
 )

@@ -154,6 +154,16 @@ def test_dependencies_are_the_imports():
     assert declared <= used <= declared | optional
 
 
+def test_the_lowest_versions_that_are_tested_are_those_that_are_promised():
+    lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    promised = dict(line.split(">=") for line in PROJECT["dependencies"])
+    assert tested.pop("jaxlib") == tested["jax"]
+    assert tested.keys() == promised.keys()
+    for name, version in promised.items():
+        assert tested[name] in (version, f"{version}.0"), name
+
+
 def test_a_compiler_option_that_xla_does_not_know_is_left_out(monkeypatch):
     assert programs.supported_options() in ({}, programs._SEQUENTIAL)
     monkeypatch.setattr(programs, "_SEQUENTIAL", {"xla_no_such_option": "1"})
