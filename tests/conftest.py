@@ -4,13 +4,12 @@ import gc
 from collections.abc import Iterator
 
 import jax
+import jax.experimental
 import matplotlib
 import pytest
 
-try:
-    enable_x64 = jax.enable_x64
-except AttributeError:  # before JAX 0.8
-    from jax.experimental import enable_x64
+if not hasattr(jax, "enable_x64"):  # before JAX 0.8
+    jax.enable_x64 = jax.experimental.enable_x64
 
 matplotlib.use("Agg")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -20,7 +19,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 @pytest.fixture
 def x64() -> Iterator[None]:
     """Double precision within one test."""
-    with enable_x64(True):
+    with jax.enable_x64(True):
         yield
 
 

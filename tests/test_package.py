@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import vits
-from vits.agent import programs
+from vits.agent import compiled
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/vits"
@@ -165,6 +165,6 @@ def test_the_lowest_versions_that_are_tested_are_those_that_are_promised():
 
 
 def test_a_compiler_option_that_xla_does_not_know_is_left_out(monkeypatch):
-    assert programs.supported_options() in ({}, programs._SEQUENTIAL)
-    monkeypatch.setattr(programs, "_SEQUENTIAL", {"xla_no_such_option": "1"})
-    assert programs.supported_options.__wrapped__() == {}
+    assert compiled.supported_options() in ({}, compiled._SEQUENTIAL)
+    monkeypatch.setattr(compiled, "_SEQUENTIAL", {"xla_no_such_option": "1"})
+    assert compiled.supported_options.__wrapped__() == {}
