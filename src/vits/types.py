@@ -1,6 +1,5 @@
 """The few shapes that everything shares."""
 
-import os
 from typing import Any, NamedTuple
 
 import jax
@@ -8,11 +7,6 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vits import validate
-
-if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
-    # Whoever decides or learns waits for the answer, so that handing the work to another thread only makes it late.
-    # It counts if JAX has not run anything before.
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # type: ignore[no-untyped-call]
 
 Scalar = Float[Array, ""]
 State = Any

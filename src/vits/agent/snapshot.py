@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Shaped
 
 from vits import algorithms, catalogue, models, validate
 from vits.agent import arms as arms_
-from vits.agent import compiled
+from vits.agent import compiled, device
 from vits.agent.arms import Arm, FeatureMap, Offer
 from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
@@ -74,7 +74,7 @@ class Settings:
 
 
 class Keys(NamedTuple):
-    """One random key for each purpose."""
+    """One random key for each purpose. Fresh states start from `start`, where the policy is, before they are moved."""
 
     choose: Array
     learn: Array
@@ -84,7 +84,9 @@ class Keys(NamedTuple):
     @classmethod
     def of(cls, seed: int) -> "Keys":
         """Independent keys from a seed."""
-        return cls(*jax.random.key_data(jax.random.split(jax.random.key(seed), 4)))
+        choose, learn, start, draw = jax.random.key_data(jax.random.split(jax.random.key(seed), 4))
+        choose, learn, draw = device.put((choose, learn, draw))
+        return cls(choose, learn, start, draw)
 
 
 class Counts(NamedTuple):
@@ -287,6 +289,7 @@ def assembled(
     """A snapshot with the compiled programs of its policy."""
     policy_skeleton, policy_arrays = compiled.take_apart(policy)
     state_skeleton, state_arrays = compiled.take_apart(state)
+    policy_arrays, state_arrays = device.put(policy_arrays), device.put(state_arrays)
     chooser = None
     if isinstance(policy, PosteriorPolicy):
         shapes = compiled.shapes_of((*policy_arrays, *state_arrays))
