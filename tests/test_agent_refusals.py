@@ -8,6 +8,7 @@ from tests.agents import ARMS, REWARDS, ROWS, assert_posterior, lin_ts
 
 import vits
 from vits.agent import RejectedUpdate
+from vits.agent.snapshot import Snapshot
 
 
 def test_the_oldest_pending_decisions_expire():
@@ -28,14 +29,15 @@ def test_the_oldest_pending_decisions_expire():
 
 def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(monkeypatch):
     agent = lin_ts(max_pending=2)
-    slow, decision = agent._absorb, agent.decide(ARMS)
+    learned, decision = Snapshot.learned, agent.decide(ARMS)
 
-    def absorb(*observations):
-        slow(*observations)
+    def slow(self, *observations):
+        change = learned(self, *observations)
         for _ in range(3):
             agent.decide(ARMS)
+        return change
 
-    monkeypatch.setattr(agent, "_absorb", absorb)
+    monkeypatch.setattr(Snapshot, "learned", slow)
     agent.learn(decision, 1.0)
     found = agent.diagnostics()
     assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)

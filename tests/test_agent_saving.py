@@ -69,7 +69,7 @@ def test_a_loaded_agent_goes_on_exactly_as_the_saved_one(name, tmp_path):
     loaded = vits.Agent.load(tmp_path / "agent", **parts)
     assert loaded.diagnostics() == agent.diagnostics()
     for number in (0, 3):  # pending since before it was saved
-        waiting = f"{agent._ledger.tag}-{number}"
+        waiting = f"{agent._ledger.sessions[0].tag}-{number}"
         agent.learn(waiting, 1.0)
         loaded.learn(waiting, 1.0)
     assert played(loaded, 12, context) == played(agent, 12, context)

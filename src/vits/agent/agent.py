@@ -1,13 +1,15 @@
 """The object of an application: it decides, and learns when a reward comes."""
 
 import functools
-import math
+import os
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jax._src import xla_bridge
 from jaxtyping import Array, Float
 
 from vits import models, validate
@@ -15,8 +17,10 @@ from vits.agent import arms as arms_
 from vits.agent import belief, container, diagnostics, saving, snapshot
 from vits.agent.arms import Arm, FeatureMap, Offer
 from vits.agent.compiled import Arrays, Chooser, as_number
-from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, new_tag, ranking
-from vits.agent.snapshot import Keys, Settings, Snapshot
+from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
+from vits.agent.errors import ForkedProcess
+from vits.agent.rewards import checked_reward, ranked_rewards
+from vits.agent.snapshot import Change, Keys, Settings, Snapshot, is_double
 
 MAX_PENDING = 10_000
 """Default number of decisions that may wait for their reward."""
@@ -24,8 +28,9 @@ MAX_PENDING = 10_000
 WHEN_FULL = ("grow", "raise")
 
 
-class RejectedUpdate(ArithmeticError):
-    """An update was rejected because the posterior would not have stayed finite; the posterior is unchanged."""
+_AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
+_FORKED = False
+"""Whether this process was forked from one in which JAX had started."""
 
 
 class Agent:
@@ -78,19 +83,21 @@ class Agent:
         max_pending: int = MAX_PENDING,
         **hyperparameters: Any,
     ) -> None:
+        _check_process()
         _check_seed(seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
         names = arms_.checked_names([] if arms is None else arms)
         is_named = arms is not None or features is not None
         settings = Settings(algorithm, model, hyperparameters, features, is_named, when_full, seed)
-        self._start(snapshot.fresh(settings, names, capacity), Ledger(new_tag(), max_pending))
+        self._start(snapshot.fresh(settings, names, capacity), Ledger(max_pending))
 
     def _start(self, current: Snapshot, ledger: Ledger) -> None:
         self._snapshot, self._ledger = current, ledger
         self._keys = Keys.of(current.settings.seed)
         self._learning = threading.RLock()
         """Held by the thread that replaces the snapshot; reading it needs no lock."""
+        _AGENTS.add(self)
 
     @classmethod
     def _of(cls, current: Snapshot, ledger: Ledger) -> "Agent":
@@ -115,16 +122,17 @@ class Agent:
         Returns:
             The decision. It waits for its reward until `learn` gets its `id`.
         """
-        current, ledger = self._snapshot, self._ledger
+        current, ledger = self._ready(), self._ledger
+        if type(k) is not int or k < 1:
+            validate.count("k", k)
+            k = int(k)
         offer = current.offer(arms_or_context, available)
         count, longest = len(offer.names), current.longest_menu
-        if k != 1:
-            validate.count("k", k)
         if k > count:
             raise ValueError(f"k must be at most the {count} arms on offer, but is {k}")
         if longest is not None and count > longest:
             raise ValueError(f"num_arms must be at least the {count} arms on offer, but is {longest}")
-        number = ledger.number()
+        number = ledger.draw()
         scores = current.scores(self._keys.choose, number, offer.rows)[offer.where]
         order = ranking(scores, k, (current.settings.seed, number))
         features = offer.features
@@ -133,7 +141,7 @@ class Agent:
         names = tuple(offer.names[i] for i in order)
         ranked = tuple(current.arms[name] for name in names) if current.settings.is_named else (None,) * k
         return Decision(
-            id=ledger.open(number, Pending(ranked, rows, None if longest is None else np.array(features))),
+            id=ledger.open(Pending(ranked, rows, None if longest is None else np.array(features), names)),
             arm=names[0],
             arms=names,
             index=order[0],
@@ -151,25 +159,38 @@ class Agent:
 
         Args:
             decision: the decision or its id.
-            reward: a number; for a ranking of k arms, k numbers, with None for arms whose reward is unknown.
+            reward: a number; for a ranking of k arms, k numbers in the order of the ranking, with None for arms whose
+                reward is unknown, or a mapping from arms to their rewards.
 
         Raises:
-            ValueError: an unknown or expired decision, a reward that was given already, or an invalid reward.
-            RejectedUpdate: the posterior would not have stayed finite. It is unchanged, the failure is counted, and
-                the decision still waits for its reward.
+            UnknownDecision: this agent did not make the decision, or was restored to a time before it.
+            ExpiredDecision: too many newer decisions wait for a reward.
+            RewardGivenAlready: the decision has its reward.
+            InvalidReward: the reward is not a number that the model allows.
+            CapacityFull: there is no room for the observation, with `when_full="raise"`.
+            RejectedUpdate: the update would have broken the posterior. The failure is counted.
+
+        After an error, or an exception of any other kind, the agent is as it was, and the decision still waits if it
+        did before. All of these but `RejectedUpdate` are refusals; see the how-to on rewards that come late.
         """
         self._settle([_id_of(decision)], [reward])
 
-    def learn_many(self, decisions: Sequence[Decision | str], rewards: Sequence[Any]) -> None:
+    def learn_many(
+        self, decisions: Sequence[Decision | str] | Mapping[Decision | str, Any], rewards: Sequence[Any] | None = None
+    ) -> None:
         """Learn the rewards of many decisions: all of them or, if anything is wrong, none.
 
         Args:
-            decisions: decisions or their ids.
-            rewards: a reward for each, as in `learn`.
+            decisions: decisions or their ids, or a mapping from them to their rewards.
+            rewards: a reward for each decision, as in `learn`; left out for a mapping.
         """
-        if len(decisions) != len(rewards):
-            raise ValueError(f"there must be {len(decisions)} rewards, one for each decision, but are {len(rewards)}")
-        self._settle([_id_of(decision) for decision in decisions], rewards)
+        if isinstance(decisions, Mapping) and rewards is None:
+            rewards, decisions = list(decisions.values()), list(decisions)
+        ids = [_id_of(decision) for decision in _in_order("decisions", decisions)]
+        values = _in_order("rewards", rewards)
+        if len(ids) != len(values):
+            raise ValueError(f"there must be {len(ids)} rewards, one for each decision, but are {len(values)}")
+        self._settle(ids, values)
 
     def partial_fit(self, features: Any, rewards: Any, *, arms: Sequence[Hashable] | None = None) -> None:
         """Learn from logged data, row by row: all of it or, if anything is wrong, nothing.
@@ -179,33 +200,35 @@ class Agent:
             rewards: their rewards, (n,).
             arms: the names of the arms that were played, for agents with a posterior for each arm.
         """
-        settings = self._snapshot.settings
+        settings = self._ready().settings
         if self._snapshot.longest_menu is not None:
             raise ValueError(f"{settings.algorithm} learns from all arms on offer: use decide and learn")
         rows = arms_.table("features", features, settings.dim, settings.dtype)
         values = arms_.numbers("rewards", rewards, settings.dtype)
         validate.shape("rewards", values, (len(rows),))
         for value in values.tolist():
-            _checked_reward(settings, value)
+            checked_reward(settings, value)
         if (arms is not None) != settings.per_arm:
             raise ValueError("arms must name each row's arm where every arm has a posterior of its own, and only there")
-        if arms is not None and len(arms) != len(rows):
-            raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(arms)}")
-        with self._learning:
-            known = self._snapshot.arms
-            for name in arms or ():
-                arms_.check_known(known, name)
-            self._absorb([None] * len(rows) if arms is None else [known[name] for name in arms], rows, values)
+        names = None if arms is None else _in_order("arms", arms)
+        if names is not None and len(names) != len(rows):
+            raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(names)}")
+
+        def learned(current: Snapshot) -> Change:
+            for name in names or ():
+                arms_.check_known(current.arms, name)
+            played = [None] * len(rows) if names is None else [current.arms[name] for name in names]
+            return current.learned(self._keys.learn, played, rows, values)
+
+        self._update(learned)
 
     def add_arm(self, name: Hashable) -> None:
         """Add an arm that starts with the prior; an arm that was removed may return, as a new arm."""
-        with self._learning:
-            self._snapshot = self._snapshot.with_arm(name)
+        self._update(lambda current: (current.with_arm(name), None))
 
     def remove_arm(self, name: Hashable) -> None:
         """Remove an arm; its own posterior, if it has one, is forgotten."""
-        with self._learning:
-            self._snapshot = self._snapshot.without_arm(name)
+        self._update(lambda current: (current.without_arm(name), None))
 
     def posterior(self, arm: Hashable = None, *, samples: int = DEFAULT_SAMPLES) -> belief.Belief:
         """The posterior over the parameters of the model.
@@ -217,15 +240,16 @@ class Agent:
         Returns:
             `.mean` (p,), `.covariance` (p, p), and `.interval(arms)`, the expected reward of arms.
         """
-        return belief.belief(self._snapshot, arm, samples)
+        return belief.belief(self._ready(), arm, samples)
 
     def diagnostics(self) -> diagnostics.Diagnostics:
         """The counters of the agent."""
-        return diagnostics.diagnose(self._snapshot, self._ledger)
+        return diagnostics.diagnose(lambda: self._snapshot, self._ledger)
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file, whole or not at all; `load` continues exactly from there."""
         with self._learning:
+            self._ledger.close(self._snapshot.settled)
             content = saving.encoded(self._snapshot, self._ledger)
         container.write(path, *content)
 
@@ -247,46 +271,80 @@ class Agent:
             hyperparameters: those that were functions or objects.
 
         Returns:
-            An agent that makes the decisions that the saved one would have made.
+            An agent that chooses what the saved one would have chosen. Decisions that were pending keep their ids; new
+            ones get ids that no other agent has.
         """
+        _check_process()
         return cls._of(*saving.load(path, model, features, hyperparameters))
 
     def fork(self, seed: int) -> "Agent":
         """An independent copy with the same knowledge, and its own randomness and ids."""
         _check_seed(seed)
         with self._learning:
-            return self._of(self._snapshot.with_seed(seed), self._ledger.copy(new_tag()))
+            current = self._ready()
+            self._ledger.close(current.settled)
+            return self._of(current.with_seed(seed), Ledger(**self._ledger.content() | {"draws": 0}))
 
     def _settle(self, ids: Sequence[str], rewards: Sequence[Any]) -> None:
         """Learn the rewards of pending decisions: all of them, or none."""
-        with self._learning:
-            current = self._snapshot
+
+        def learned(current: Snapshot) -> Change:
             found: list[tuple[Arm | None, Any, float, Any]] = []
             for name, reward in zip(ids, rewards, strict=True):
                 pending = self._ledger.find(name)
-                given = [reward] if len(pending.arms) == 1 else _as_list(reward, len(pending.arms))
-                for arm, row, value in zip(pending.arms, pending.features, given, strict=True):
+                for arm, row, value in zip(
+                    pending.arms, pending.features, ranked_rewards(pending, reward), strict=True
+                ):
                     if value is not None:
-                        found.append((arm, row, _checked_reward(current.settings, value), pending.menu))
+                        found.append((arm, row, checked_reward(current.settings, value), pending.menu))
             if len(set(ids)) < len(ids):
                 raise ValueError("every decision has one reward, but a decision is given twice")
             lasting = [entry for entry in found if entry[0] is None or current.arms.get(entry[0].name) == entry[0]]
+            new, error = current, None
             if lasting:
                 played, rows, values, menus = zip(*lasting, strict=True)
-                self._absorb(played, np.array(rows), np.array(values, current.settings.dtype), menus)
-            self._ledger.close(ids)
-            counts = self._snapshot.counts
-            unlearned = counts.unlearned + len(found) - len(lasting)
-            self._snapshot = self._snapshot._replace(counts=counts._replace(unlearned=unlearned))
+                observations = np.array(rows), np.array(values, current.settings.dtype), menus
+                new, error = current.learned(self._keys.learn, played, *observations)
+            if error is None:
+                new = new.with_settled(ids, len(found) - len(lasting))
+            return new, error
 
-    def _absorb(self, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()) -> None:
-        """Learn from checked observations; if that fails, only the count of failures changes."""
-        self._snapshot, report = self._snapshot.learned(self._keys.learn, played, rows, rewards, menus)
-        if report.rejected:
-            raise RejectedUpdate(
-                f"an update with reward {rewards[report.first_rejected]:g} was rejected, because the posterior would "
-                "not have stayed finite; nothing was learned, and decisions still wait for their reward"
+        self._ready()
+        self._update(learned)
+
+    def _update(self, change: Callable[[Snapshot], Change]) -> None:
+        """Replace the snapshot by `change` of it, and raise if the change was a rejected update.
+
+        The snapshot holds everything that a change is about: posterior, arms, counters and settled decisions. It is
+        replaced in one assignment, so whatever interrupts a call, all of this changes or none of it. The ledger
+        follows; if that is interrupted, the next call completes it.
+        """
+        with self._learning:
+            while True:
+                current = self._snapshot
+                self._ledger.close(current.settled)
+                new, error = change(current)
+                if self._snapshot is current:  # else a signal handler has learned meanwhile
+                    self._snapshot = new
+                    break
+            self._ledger.close(new.settled)
+        if error is not None:
+            raise error
+
+    def _ready(self) -> Snapshot:
+        """The snapshot, if compiled programs can be called."""
+        _check_process()
+        current = self._snapshot
+        if is_double() is not current.settings.x64:
+            raise ValueError(
+                f"this agent computes in {current.settings.dtype}, but JAX was set to another precision since "
+                "(jax_enable_x64): set it before agents are made"
             )
+        return current
+
+    def _continue_in_child(self) -> None:
+        self._learning = threading.RLock()
+        self._ledger.start_session()
 
     def __repr__(self) -> str:
         settings, counts = self._snapshot.settings, self.diagnostics()
@@ -301,6 +359,25 @@ class Agent:
         raise TypeError("an agent cannot be pickled: use save and load, or fork")
 
 
+def _after_fork() -> None:
+    """The threads of JAX did not survive, and no id of the parent may be issued again."""
+    global _FORKED
+    _FORKED = _FORKED or xla_bridge.backends_are_initialized()
+    for agent in list(_AGENTS):
+        agent._continue_in_child()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _check_process() -> None:
+    if _FORKED:
+        raise ForkedProcess(
+            "this process was made by os.fork() after JAX had started, and JAX would wait for threads that are not "
+            "here: start processes by spawn, or fork before JAX computes anything"
+        )
+
+
 def _check_seed(seed: int) -> None:
     validate.count("seed", seed, least=0)
     if seed >= 1 << 32:
@@ -311,29 +388,19 @@ def _id_of(decision: Decision | str) -> str:
     return decision.id if isinstance(decision, Decision) else decision
 
 
-def _checked_reward(settings: Settings, value: Any) -> float:
-    """A reward that is possible under the model."""
-    if not isinstance(value, (float, int)) or not math.isfinite(value):
-        validate.finite("the reward", value)
-        validate.shape("the reward", value, ())
-    reward, (least, largest) = float(value), settings.model.reward_range
-    if not least <= reward <= largest:
-        raise ValueError(f"the reward of {settings.model.reward_rule()}, but is {reward:g}")
-    if abs(reward) > float(np.finfo(settings.dtype).max):
-        raise ValueError(f"the reward must fit into {settings.dtype}, but is {reward:g}")
-    return reward
-
-
-def _as_list(rewards: Any, k: int) -> list[Any]:
-    if isinstance(rewards, str) or not hasattr(rewards, "__len__") or len(rewards) != k:
-        raise ValueError(f"a ranking of {k} arms needs {k} rewards, None where nothing is known, but got {rewards!r}")
-    return list(rewards)
+def _in_order(name: str, values: Any) -> list[Any]:
+    """The values as a list, if their order means something."""
+    unordered = isinstance(values, (Mapping, Set)) and not isinstance(values, KeysView)
+    if unordered or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be in order, such as a list, but are {values!r}")
+    return list(values)
 
 
 def _draws(
     chooser: Chooser | None, view: Arrays, key: Array, number: int, offer: Offer, samples: int
 ) -> Float[np.ndarray, "samples arms"]:
     """A score for each arm on offer under each of many posterior draws; zeros for a policy without scores."""
+    _check_process()
     if chooser is None:
         return np.zeros((samples, len(offer.names)))
     return np.asarray(chooser.draws(view, key, as_number(number), offer.rows, samples))[:, offer.where]

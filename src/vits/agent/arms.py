@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from vits import validate
 
@@ -40,9 +40,11 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
     """Finite numbers from an array, a list, or an object with `to_numpy`, such as a row of pandas or polars."""
     if hasattr(value, "to_numpy"):
         value = value.to_numpy()
+    if _has_masked(value):
+        raise ValueError(f"{name} must have no masked entries: leave them out or fill them in")
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiubO":
+        if array.dtype.kind not in "fiub" and (array.dtype.kind != "O" or _has_text(array)):
             raise TypeError
         if array.dtype != dtype:
             with np.errstate(over="ignore"):  # too large values become infinite and are refused below
@@ -135,9 +137,7 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
         if not names:
             raise _nothing()
         return None
-    if isinstance(available, (str, bytes)):
-        raise ValueError(f"available must be a collection of arms, but is {available!r}")
-    chosen = tuple(dict.fromkeys(available))
+    chosen = tuple(dict.fromkeys(_collection("available", "arms", available)))
     if not chosen:
         raise ValueError("available must name at least one arm, but is empty")
     known = names if isinstance(names, range) else set(names)
@@ -147,11 +147,33 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
     return chosen
 
 
+def _has_masked(value: Any) -> bool:
+    parts = value if isinstance(value, (list, tuple)) else (value,)
+    return any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts)
+
+
+def _has_text(array: Shaped[np.ndarray, "..."]) -> bool:
+    return any(isinstance(part, (str, bytes)) for part in array.flat)
+
+
+def hashable(name: str, value: Any) -> Hashable:
+    """The value, or an error if it cannot be the name of an arm."""
+    try:
+        hash(value)
+    except TypeError:
+        raise ValueError(f"{name} must be hashable, but is {value!r}") from None
+    return value
+
+
+def _collection(name: str, of: str, values: Any) -> list[Hashable]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a collection of {of}, but is {values!r}")
+    return [hashable(f"each of {name}", value) for value in values]
+
+
 def checked_names(names: Iterable[Hashable]) -> list[Hashable]:
     """The names of an agent's arms, which must differ."""
-    if isinstance(names, (str, bytes)):
-        raise ValueError(f"arms must be a collection of names, but is {names!r}")
-    listing = list(names)
+    listing = _collection("arms", "names", names)
     if len(set(listing)) < len(listing):
         raise ValueError(f"arms must have different names, but are {listed(listing)}")
     return listing
@@ -159,7 +181,7 @@ def checked_names(names: Iterable[Hashable]) -> list[Hashable]:
 
 def check_known(arms: Mapping[Hashable, Arm], name: Hashable) -> None:
     """Raise unless there is an arm of this name."""
-    if name not in arms:
+    if hashable("the name of an arm", name) not in arms:
         raise ValueError(f"unknown arm {name!r}; known: {listed(arms)}")
 
 

@@ -3,7 +3,7 @@
 import math
 import secrets
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,9 +12,13 @@ from jaxtyping import Float, Shaped
 
 from vits import validate
 from vits.agent.arms import Arm
+from vits.agent.errors import ExpiredDecision, RewardGivenAlready, UnknownDecision
 
 DEFAULT_SAMPLES = 1000
 """Posterior draws for an estimate."""
+
+MAX_SESSIONS = 100
+"""Sessions whose ids are remembered; older ids that are not pending are unknown."""
 
 
 class Propensity(NamedTuple):
@@ -92,14 +96,17 @@ def ranking(scores: Float[np.ndarray, " arms"], k: int, seed: tuple[int, int]) -
 
 
 class Pending(NamedTuple):
-    """A decision without a reward: its ranked arms and their features.
+    """A decision without a reward: its ranked arms, their names and their features.
 
-    `menu` are the features of all arms on offer, for algorithms that learn from arms that were not played.
+    `arms` are None for arms without names, whose `names` are rows or the keys of the mapping that `decide` got; `names`
+    is None if they could not be saved. `menu` are the features of all arms on offer, for algorithms that learn from
+    arms that were not played.
     """
 
     arms: tuple[Arm | None, ...]
     features: Float[np.ndarray, "ranked dim"]
     menu: Float[np.ndarray, "arms dim"] | None
+    names: tuple[Hashable, ...] | None
 
     @property
     def nbytes(self) -> int:
@@ -107,45 +114,86 @@ class Pending(NamedTuple):
         return self.features.nbytes + (0 if self.menu is None else self.menu.nbytes)
 
 
-def new_tag() -> str:
-    """A random prefix for the ids of one agent, so that ids of two agents differ."""
-    return secrets.token_hex(4)
+class Session(NamedTuple):
+    """The ids of one life of an agent: their tag, and their numbers from `first` to before `end`."""
+
+    tag: str
+    first: int
+    end: int
 
 
 class Ledger:
     """Pending decisions, at most `limit` of them: the oldest expire.
 
-    An id is a tag and a number, and numbers increase. Expired decisions are older than all pending ones, so the fate of
-    a decision that is no longer pending is known from its number.
+    An id is a tag and a number. Numbers count the decisions of an agent, those before a restore included. The tag is
+    random and belongs to one session: a new agent, a restored one, a copy and a forked process each start one. So ids
+    never repeat, and a session knows the ids of earlier ones up to the point where it branched off. Expired decisions
+    are older than all pending ones, so a number tells the fate of a decision that is no longer pending.
+
+    Adding a decision is one insertion into `pending`, and the counters are derived from it: an exception that strikes
+    inside a method, such as one from a signal handler, leaves the decision either pending or not made.
+
+    Args:
+        limit: the largest number of pending decisions.
+        issued: the number of decisions that were made.
+        draws: the number of random draws that were made for decisions.
+        horizon: the number of the newest decision that expired, or -1.
+        sessions: earlier sessions, oldest first.
+        pending: the decisions that wait for a reward, oldest first.
     """
 
-    def __init__(self, tag: str, limit: int) -> None:
+    def __init__(
+        self,
+        limit: int,
+        *,
+        issued: int = 0,
+        draws: int = 0,
+        horizon: int = -1,
+        sessions: Sequence[Session] = (),
+        pending: Mapping[str, Pending] | None = None,
+    ) -> None:
         validate.count("max_pending", limit)
-        self.tag, self.limit = tag, limit
-        self.issued, self.expired, self.horizon = 0, 0, -1
-        self.pending: dict[str, Pending] = {}
-        self._lock = threading.Lock()
+        self.limit, self.draws, self.horizon = limit, draws, horizon
+        self.earlier = tuple(sessions)
+        self.pending = dict(pending or {})
+        self._issued, self._first = issued, issued
+        self._tag = ""
+        self.start_session()
 
-    def number(self) -> int:
-        """The number of a new decision."""
+    def start_session(self) -> None:
+        """Give new ids a new tag."""
+        self._lock = threading.RLock()  # the old one may be held by a thread that did not survive a fork
+        self.earlier = self.sessions
+        self._issued = self._first = self.issued
+        self._tag = secrets.token_hex(6)
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """The sessions whose ids are known, oldest first."""
+        if self.issued == self._first:
+            return self.earlier
+        return (*self.earlier[1 - MAX_SESSIONS :], Session(self._tag, self._first, self.issued))
+
+    @property
+    def issued(self) -> int:
+        """The number of decisions that were made."""
+        return self._issued + (f"{self._tag}-{self._issued}" in self.pending)
+
+    def draw(self) -> int:
+        """The number of a new random draw."""
         with self._lock:
-            self.issued += 1
-            return self.issued - 1
+            number = self.draws
+            self.draws = number + 1
+        return number
 
-    def name(self, number: int) -> str:
-        """The id of a decision."""
-        return f"{self.tag}-{number}"
-
-    def open(self, number: int, pending: Pending) -> str:
+    def open(self, pending: Pending) -> str:
         """Add a decision and return its id."""
-        name = self.name(number)
         with self._lock:
+            number = self.issued
+            name = f"{self._tag}-{number}"
             self.pending[name] = pending
-            while len(self.pending) > self.limit:
-                oldest = next(iter(self.pending))
-                del self.pending[oldest]
-                self.expired += 1
-                self.horizon = max(self.horizon, self._number_of(oldest))
+            self._issued = number + 1
+            self._expire()
         return name
 
     def find(self, name: Any) -> Pending:
@@ -153,34 +201,53 @@ class Ledger:
         waiting = self.pending.get(name) if isinstance(name, str) else None
         if waiting is not None:
             return waiting
-        number = self._number_of(name) if isinstance(name, str) else -1
-        if not 0 <= number < self.issued:
-            raise ValueError(f"unknown decision {name!r}: this agent never made it")
-        if number <= self.horizon:
-            raise ValueError(
+        if not isinstance(name, str) or not self._made(name):
+            raise UnknownDecision(
+                f"unknown decision {name!r}: this agent did not make it, or was restored to a time before it"
+            )
+        if _number(name) <= self.horizon:
+            raise ExpiredDecision(
                 f"decision '{name}' is no longer pending: its reward was learned, or it expired because only "
                 f"{self.limit} decisions may wait (max_pending)"
             )
-        raise ValueError(f"the reward of decision '{name}' was given already")
+        raise RewardGivenAlready(f"the reward of decision '{name}' was given already")
 
-    def close(self, names: Sequence[str]) -> None:
-        """Remove decisions whose reward was learned; one that expired meanwhile no longer counts as expired."""
+    def close(self, names: Iterable[str]) -> None:
+        """Remove decisions whose reward was learned; this may be repeated."""
         with self._lock:
             for name in names:
-                if self.pending.pop(name, None) is None:
-                    self.expired -= 1
+                self.pending.pop(name, None)
 
-    def waiting(self) -> dict[str, Pending]:
-        """All pending decisions, oldest first."""
+    def waiting(self) -> tuple[int, dict[str, Pending]]:
+        """The number of decisions that were made, and those that are pending, oldest first."""
         with self._lock:
-            return dict(self.pending)
+            return self.issued, dict(self.pending)
 
-    def copy(self, tag: str) -> "Ledger":
-        """A ledger with the same pending decisions and another tag for new ones."""
-        other = Ledger(tag, self.limit)
-        other.pending = self.waiting()
-        return other
+    def content(self) -> dict[str, Any]:
+        """The arguments that make an equal ledger."""
+        with self._lock:
+            self._expire()
+            return {
+                "limit": self.limit,
+                "issued": self.issued,
+                "draws": self.draws,
+                "horizon": self.horizon,
+                "sessions": self.sessions,
+                "pending": dict(self.pending),
+            }
 
-    def _number_of(self, name: str) -> int:
-        tag, _, number = name.rpartition("-")
-        return int(number) if tag == self.tag and number.isdecimal() else -1
+    def _expire(self) -> None:
+        while len(self.pending) > self.limit:
+            oldest = next(iter(self.pending))
+            self.horizon = max(self.horizon, min(_number(oldest), self.issued - 1))
+            del self.pending[oldest]
+
+    def _made(self, name: str) -> bool:
+        tag, number = name.rpartition("-")[0], _number(name)
+        return any(session.tag == tag and session.first <= number < session.end for session in self.sessions)
+
+
+def _number(name: str) -> int:
+    """The number in an id, or -1."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isascii() and number.isdecimal() and number == f"{int(number[:19])}" else -1

@@ -1,6 +1,7 @@
 """The counters of an agent, and how a notebook shows them."""
 
 import html
+from collections.abc import Callable
 from typing import NamedTuple
 
 from vits.agent.decisions import Ledger
@@ -29,14 +30,22 @@ class Diagnostics(NamedTuple):
     memory_bytes: int
 
 
-def diagnose(snapshot: Snapshot, ledger: Ledger) -> Diagnostics:
-    """The diagnostics of an agent."""
-    counts, waiting = snapshot.counts, ledger.waiting()
+def diagnose(read: Callable[[], Snapshot], ledger: Ledger) -> Diagnostics:
+    """The diagnostics of an agent whose current snapshot is `read()`."""
+    snapshot = read()
+    while True:
+        issued, waiting = ledger.waiting()
+        before, snapshot = snapshot, read()
+        if before is snapshot:  # else something was learned between the two readings
+            break
+    for name in snapshot.settled:
+        waiting.pop(name, None)
+    counts = snapshot.counts
     return Diagnostics(
-        decisions=ledger.issued,
+        decisions=issued,
         observations=counts.observations,
         pending=len(waiting),
-        expired=ledger.expired,
+        expired=issued - counts.settled - len(waiting),
         unlearned=counts.unlearned,
         rejected=counts.rejected,
         step_capped=counts.step_capped,

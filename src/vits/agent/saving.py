@@ -18,7 +18,7 @@ from vits import models
 from vits.agent import container, invariants
 from vits.agent.arms import Arm, FeatureMap
 from vits.agent.container import Content, Damaged
-from vits.agent.decisions import Ledger, Pending
+from vits.agent.decisions import MAX_SESSIONS, Ledger, Pending, Session
 from vits.agent.encoding import (
     checked_algorithm,
     decoded_model,
@@ -41,7 +41,8 @@ FIELDS = (
     *("algorithm", "model", "hyperparameters", "precision", "seed", "is_named", "per_arm", "has_features", "when_full"),
     *("arms", "slots", "capacity", "rows", "counts", "ledger", "pending"),
 )
-LEDGER = ("tag", "limit", "issued", "expired", "horizon")
+LEDGER = ("limit", "issued", "draws", "horizon", "sessions")
+OLD_LEDGER = ("tag", "limit", "issued", "expired", "horizon")
 
 TAG = re.compile("[0-9a-f]{8,64}")
 ID = re.compile(f"({TAG.pattern})-(0|[1-9][0-9]{{0,18}})")
@@ -60,9 +61,9 @@ def load(
 
 def encoded(snapshot: Snapshot, ledger: Ledger) -> tuple[dict[str, Any], Arrays]:
     """The header and the arrays of an agent."""
-    settings, counts = snapshot.settings, snapshot.counts
+    settings, counts, content = snapshot.settings, snapshot.counts, ledger.content()
     hyperparameters, arrays = encoded_settings(settings.hyperparameters)
-    pending, pending_arrays = _encoded_pending(ledger.waiting())
+    pending, pending_arrays = _encoded_pending(content.pop("pending"))
     header = {
         "algorithm": settings.algorithm,
         "model": encoded_model(settings.model),
@@ -78,7 +79,7 @@ def encoded(snapshot: Snapshot, ledger: Ledger) -> tuple[dict[str, Any], Arrays]
         "capacity": snapshot.capacity,
         "rows": snapshot.rows,
         "counts": counts._asdict() | {"by_arm": list(counts.by_arm.items())},
-        "ledger": {name: getattr(ledger, name) for name in LEDGER},
+        "ledger": content,
         "pending": pending,
     }
     state = {f"state_{i}": np.asarray(array) for i, array in enumerate(snapshot.state_arrays)}
@@ -123,12 +124,26 @@ def _upgraded(header: Any, version: int) -> Any:
     """A header of an older version in the form of the newest; what does not fit is found later."""
     if version > 2 or not isinstance(header, dict):
         return header
-    newer = dict(header)
-    if "book" in newer:
-        newer["ledger"] = newer.pop("book")
-    if isinstance(newer.get("counts"), dict):
-        counts = dict(newer["counts"])
-        newer["counts"] = counts | ({"arm_changes": counts.pop("next_born")} if "next_born" in counts else {})
+    newer, counts = dict(header), header.get("counts")
+    if "book" not in newer or not isinstance(counts, dict) or "next_born" not in counts:
+        return newer
+    old = fields(newer.pop("book"), "the ledger", *OLD_LEDGER)
+    tag, limit, horizon = old[0], old[1], old[4]
+    issued, expired = whole(old[2], "the number of decisions"), whole(old[3], "expired decisions")
+    listed = [entries(entry, "a pending decision", 3) for entry in entries(newer.get("pending"), "pending decisions")]
+    # A copy made by fork did not count the decisions that it inherited, but it counted those of them that expired.
+    own = sum(str(entry[0]).startswith(f"{tag}-") for entry in listed)
+    settled = max(0, issued - expired - own)
+    newer["counts"] = {name: count for name, count in counts.items() if name != "next_born"}
+    newer["counts"] |= {"arm_changes": counts["next_born"], "settled": settled}
+    newer["pending"] = [[*entry, None] for entry in listed]
+    newer["ledger"] = {
+        "limit": limit,
+        "issued": settled + expired + len(listed),
+        "draws": issued,
+        "horizon": horizon,
+        "sessions": [[tag, 0, issued]] if issued else [],
+    }
     return newer
 
 
@@ -218,7 +233,12 @@ def _decoded_arm(value: Any, slots: int, counts: Counts) -> Arm:
 
 def _encoded_pending(waiting: Mapping[str, Pending]) -> tuple[list[Any], Arrays]:
     listed = [
-        [name, [_encoded_arm(arm) for arm in one.arms], None if one.menu is None else len(one.menu)]
+        [
+            name,
+            [_encoded_arm(arm) for arm in one.arms],
+            None if one.menu is None else len(one.menu),
+            _encoded_names(one),
+        ]
         for name, one in waiting.items()
     ]
     if not waiting:
@@ -228,21 +248,32 @@ def _encoded_pending(waiting: Mapping[str, Pending]) -> tuple[list[Any], Arrays]
     return listed, arrays | ({"pending_menus": np.concatenate(menus)} if menus else {})
 
 
+def _encoded_names(pending: Pending) -> list[Any] | None:
+    """The names of arms that the agent does not know by name; None if it does, or if they cannot be saved."""
+    if pending.names is None or pending.arms[0] is not None:
+        return None
+    try:
+        return [encoded_name(name) for name in pending.names]
+    except ValueError:
+        return None
+
+
 def _decoded_ledger(
     header: Mapping[str, Any], arrays: dict[str, Shaped[np.ndarray, "..."]], snapshot: Snapshot
 ) -> Ledger:
-    tag, limit, issued, expired, horizon = fields(header["ledger"], "the ledger", *LEDGER)
-    if not isinstance(tag, str) or not TAG.fullmatch(tag):
-        raise Damaged("the ids of an agent must begin with a tag")
-    ledger = Ledger(tag, whole(limit, "max_pending", least=1))
-    ledger.issued, ledger.expired = whole(issued, "the number of decisions"), whole(expired, "expired decisions")
-    ledger.horizon = whole(horizon, "the last decision that expired", least=-1, most=issued - 1)
-    listed = [entries(entry, "a pending decision", 3) for entry in entries(header["pending"], "pending decisions")]
+    limit, issued, draws, horizon, listed_sessions = fields(header["ledger"], "the ledger", *LEDGER)
+    whole(limit, "max_pending", least=1)
+    whole(issued, "the number of decisions")
+    whole(draws, "the number of draws")
+    whole(horizon, "the last decision that expired", least=-1, most=issued - 1)
+    sessions = _decoded_sessions(listed_sessions, issued)
+    listed = [entries(entry, "a pending decision", 4) for entry in entries(header["pending"], "pending decisions")]
     longest = snapshot.longest_menu
     features = _Rows(arrays.pop("pending_features", None), snapshot.settings)
     menus = _Rows(arrays.pop("pending_menus", None), snapshot.settings)
-    for name, ranked, menu_rows in listed:
-        _check_id(name, ledger)
+    pending: dict[str, Pending] = {}
+    for name, ranked, menu_rows, names in listed:
+        _check_id(name, sessions)
         arms = tuple(_decoded_ranked(arm, snapshot) for arm in entries(ranked, "the arms of a decision"))
         if not arms or len(set(arms)) < len(arms) * snapshot.settings.is_named:
             raise Damaged("a decision must have different arms, at least one")
@@ -250,19 +281,48 @@ def _decoded_ledger(
             whole(menu_rows, "the number of arms on offer", least=len(arms), most=longest)
         elif menu_rows is not None:
             raise Damaged(f"{snapshot.settings.algorithm} does not keep the arms on offer")
-        ledger.pending[name] = Pending(
-            arms, features.take(len(arms)), None if menu_rows is None else menus.take(menu_rows)
+        pending[name] = Pending(
+            arms,
+            features.take(len(arms)),
+            None if menu_rows is None else menus.take(menu_rows),
+            _decoded_names(names, arms),
         )
-    if len(ledger.pending) < len(listed) or len(listed) > ledger.limit:
-        raise Damaged(f"pending decisions must differ, and at most {ledger.limit} may wait")
+    if len(pending) < len(listed) or len(listed) > limit:
+        raise Damaged(f"pending decisions must differ, and at most {limit} may wait")
+    if snapshot.counts.settled + len(pending) > issued:
+        raise Damaged("more decisions were learned or are pending than were made")
     for rest in (features, menus):
         rest.check_end()
-    return ledger
+    return Ledger(limit, issued=issued, draws=draws, horizon=horizon, sessions=sessions, pending=pending)
 
 
-def _check_id(name: Any, ledger: Ledger) -> None:
+def _decoded_sessions(value: Any, issued: int) -> list[Session]:
+    sessions, least = [], 0
+    for tag, first, end in (entries(session, "a session", 3) for session in entries(value, "the sessions")):
+        if not isinstance(tag, str) or not TAG.fullmatch(tag):
+            raise Damaged("the ids of a session must begin with a tag")
+        whole(first, "the first decision of a session", least=least, most=issued - 1)
+        least = whole(end, "the end of a session", least=first + 1, most=issued)
+        sessions.append(Session(tag, first, end))
+    if len(sessions) > MAX_SESSIONS or len({session.tag for session in sessions}) < len(sessions):
+        raise Damaged(f"sessions must have different tags, and at most {MAX_SESSIONS} are kept")
+    return sessions
+
+
+def _decoded_names(value: Any, arms: tuple[Arm | None, ...]) -> tuple[Hashable, ...] | None:
+    """The names of the arms of a decision: those of the agent, or those that were saved, if any."""
+    named = tuple(arm.name for arm in arms if arm is not None)
+    if value is None:
+        return named or None
+    names = tuple(decoded_name(name) for name in entries(value, "the names of a decision's arms", len(arms)))
+    if named or len(set(names)) < len(names):
+        raise Damaged("the arms of a decision must have different names, and not two kinds of them")
+    return names
+
+
+def _check_id(name: Any, sessions: list[Session]) -> None:
     found = ID.fullmatch(name) if isinstance(name, str) else None
-    if found is None or (found[1] == ledger.tag and int(found[2]) >= ledger.issued):
+    if found is None or any(found[1] == session.tag and int(found[2]) >= session.end for session in sessions):
         raise Damaged("a pending decision has an id that no agent gave it")
 
 

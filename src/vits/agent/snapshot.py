@@ -17,6 +17,7 @@ from vits.agent import arms as arms_
 from vits.agent import compiled, device
 from vits.agent.arms import Arm, FeatureMap, Offer
 from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
+from vits.agent.errors import CapacityFull, RejectedUpdate
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
 from vits.history.paged import PagedHistory
 from vits.policies import Policy, PosteriorPolicy, longest_menu
@@ -27,6 +28,11 @@ CHUNK = 128
 
 FEWEST_SLOTS = 8
 """Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
+
+
+def is_double() -> bool:
+    """Whether JAX computes in double precision now, in this thread."""
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -45,8 +51,15 @@ class Settings:
     seed: int
     dim: int = field(init=False)
     dtype: np.dtype[Any] = field(init=False)
+    x64: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, str):
+            raise ValueError(f"algorithm must be the name of one, but is {self.algorithm!r}")
+        if not isinstance(self.model, models.RewardModel):
+            raise ValueError(f"model must be a reward model, such as vits.models.linear(8), but is {self.model!r}")
+        if self.features is not None and not callable(self.features):
+            raise ValueError(f"features must be a function of a context and an arm, but is {self.features!r}")
         row = catalogue.algorithm(self.algorithm)
         for name in ("num_arms", "per_arm"):
             if name in self.hyperparameters and not row.needs_menu:
@@ -55,6 +68,7 @@ class Settings:
             raise ValueError(f"{row.name} keeps one posterior for each arm, so it needs arms=[...] and no features")
         object.__setattr__(self, "dim", self.model.dim)
         object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
+        object.__setattr__(self, "x64", is_double())
 
     @property
     def per_arm(self) -> bool:
@@ -92,11 +106,13 @@ class Keys(NamedTuple):
 class Counts(NamedTuple):
     """Counters of an agent.
 
-    `updates` numbers the random keys of updates, rejected ones included. `arm_changes` counts arms that were added or
-    removed, initial ones included. `by_arm` has the number of observations of each arm by its `created` number.
+    `settled` counts decisions whose reward was given. `updates` numbers the random keys of updates, rejected ones
+    included. `arm_changes` counts arms that were added or removed, initial ones included. `by_arm` has the number of
+    observations of each arm by its `created` number.
     """
 
     observations: int = 0
+    settled: int = 0
     unlearned: int = 0
     rejected: int = 0
     step_capped: int = 0
@@ -111,7 +127,9 @@ class Snapshot(NamedTuple):
 
     The policy and its state are split into skeletons and arrays for the compiled programs; `view` holds the arrays
     that a choice depends on. `rows` counts the stored observations, for agents whose storage `grows`; there is room for
-    `capacity`. `longest_menu` is the largest number of arms on offer, for algorithms that store all of them.
+    `capacity`. `longest_menu` is the largest number of arms on offer, for algorithms that store all of them. `settled`
+    are the ids of the decisions that this snapshot has learned and its predecessor had not: the ledger may still list
+    them.
     """
 
     settings: Settings
@@ -128,6 +146,7 @@ class Snapshot(NamedTuple):
     longest_menu: int | None
     arms: Mapping[Hashable, Arm]
     counts: Counts
+    settled: Sequence[str] = ()
 
     @property
     def policy(self) -> Policy:
@@ -162,12 +181,12 @@ class Snapshot(NamedTuple):
 
     def learned(
         self, key: Array, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()
-    ) -> tuple["Snapshot", Report]:
-        """The snapshot after these observations, and what happened; if one was rejected, only counters differ."""
+    ) -> "Change":
+        """The snapshot after these observations; if one was rejected, only counters differ, and the error says why."""
         count, counts = len(rewards), self.counts
         room = self.rows + count
         if self.grows and room > self.capacity and self.settings.when_full == "raise":
-            raise ValueError(f"capacity is {self.capacity} observations, but {room} would have to fit")
+            raise CapacityFull(f"capacity is {self.capacity} observations, but {room} would have to fit")
         slots = np.asarray([0 if arm is None else arm.slot for arm in played], np.int32)
         batch = Batch(rows, rewards, slots, *_padded_menus(menus, self.longest_menu))
         larger = self._with_room(room)
@@ -175,7 +194,12 @@ class Snapshot(NamedTuple):
         # A retry of a rejected update uses fresh randomness.
         counts = counts._replace(updates=counts.updates + count, rejected=counts.rejected + report.rejected)
         if report.rejected:
-            return self._replace(counts=counts), report
+            reason = "the posterior would not have stayed finite"
+            message = (
+                f"an update with reward {rewards[report.first_rejected]:g} was rejected, because {reason}; nothing was "
+                "learned, and decisions still wait for their reward"
+            )
+            return self._replace(counts=counts), RejectedUpdate(message, reason)
         by_arm = dict(counts.by_arm)
         for arm in played:
             if arm is not None:
@@ -186,12 +210,18 @@ class Snapshot(NamedTuple):
             refreshed=counts.refreshed + report.refreshed,
             by_arm=by_arm,
         )
-        return larger._with_state(state, room)._replace(counts=counts), report
+        return larger._with_state(state, room)._replace(counts=counts), None
+
+    def with_settled(self, ids: Sequence[str], unlearned: int) -> "Snapshot":
+        """The snapshot in which these decisions have their reward; `unlearned` rewards were of arms that are gone."""
+        counts = self.counts
+        counts = counts._replace(settled=counts.settled + len(ids), unlearned=counts.unlearned + unlearned)
+        return self._replace(counts=counts, settled=ids)
 
     def with_arm(self, name: Hashable) -> "Snapshot":
         """The snapshot with a new arm, which has the prior if each arm has its own posterior."""
         self._check_named()
-        if name in self.arms:
+        if arms_.hashable("an arm's name", name) in self.arms:
             raise ValueError(f"arm {name!r} is there already")
         larger, slot, number = self, 0, self.counts.arm_changes
         if self.settings.per_arm:
@@ -258,6 +288,10 @@ class Snapshot(NamedTuple):
     def _check_named(self) -> None:
         if not self.settings.is_named:
             raise ValueError("arms can be added and removed only where they have names: Agent(..., arms=[...])")
+
+
+Change = tuple[Snapshot, RejectedUpdate | None]
+"""A new snapshot, and the error to raise if it is that of a rejected update."""
 
 
 def slots_for(arms: int) -> int:

@@ -1,0 +1,66 @@
+"""Rewards as an application gives them: checked, and matched with the arms of a decision."""
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from vits import validate
+from vits.agent import arms as arms_
+from vits.agent.decisions import Pending
+from vits.agent.errors import InvalidReward
+from vits.agent.snapshot import Settings
+
+
+def checked_reward(settings: Settings, value: Any) -> float:
+    """A reward that is possible under the model."""
+    if not isinstance(value, (float, int)) or not math.isfinite(value):
+        _check_number(value)
+    reward, (least, largest) = float(value), settings.model.reward_range
+    if not least <= reward <= largest:
+        raise InvalidReward(f"the reward of {settings.model.reward_rule()}, but is {reward:g}")
+    if abs(reward) > float(np.finfo(settings.dtype).max):
+        raise InvalidReward(f"the reward must fit into {settings.dtype}, but is {reward:g}")
+    return reward
+
+
+def ranked_rewards(pending: Pending, reward: Any) -> Sequence[Any]:
+    """A reward for each arm of a decision, None where it is unknown."""
+    k = len(pending.arms)
+    if isinstance(reward, Mapping):
+        rewards = _by_arm(pending, reward)
+    elif k == 1:
+        rewards = [reward]
+    elif isinstance(reward, (str, bytes, bytearray, Set)) or not hasattr(reward, "__len__") or len(reward) != k:
+        raise InvalidReward(
+            f"a ranking of {k} arms needs {k} rewards, None where nothing is known, or a mapping from arms to rewards, "
+            f"but got {reward!r}"
+        )
+    else:
+        rewards = list(reward)
+    if all(value is None for value in rewards):
+        raise InvalidReward("the reward must be a number, but is None: a decision waits until its reward is known")
+    return rewards
+
+
+def _by_arm(pending: Pending, rewards: Mapping[Any, Any]) -> list[Any]:
+    if pending.names is None:
+        raise InvalidReward("the names of the arms were not saved with this decision: give its rewards in their order")
+    for arm in rewards:
+        if arm not in pending.names:
+            raise InvalidReward(f"a reward is for arm {arm!r}, but the decision ranked {arms_.listed(pending.names)}")
+    return [rewards.get(name) for name in pending.names]
+
+
+def _check_number(value: Any) -> None:
+    if np.ma.is_masked(value):
+        raise InvalidReward("the reward must be a number, but is masked")
+    is_number = not isinstance(value, (str, bytes)) and np.asarray(value).dtype.kind in "fiubO"
+    try:
+        if not is_number:
+            raise ValueError(f"the reward must be a number, but is {value!r}")
+        validate.finite("the reward", value)
+        validate.shape("the reward", value, ())
+    except ValueError as error:
+        raise InvalidReward(str(error)) from None
