@@ -1,14 +1,39 @@
-"""Comparing algorithms that played the same seeds, and verdicts that follow from it by rule.
+"""Comparing algorithms that played the same seeds, and verdicts that follow by a rule.
 
-The difference of two algorithms is taken seed by seed, so what is common to a seed cancels. Its mean gets a 95 %
-confidence interval, and a verdict on a statement follows from where that interval lies: wholly where the statement is
-true, `holds`; wholly where it is false, `fails`; across the border, `inconclusive`.
+Two algorithms are compared by their differences seed by seed, so what is common to a seed cancels. The rule below was
+fixed before the runs that it judges.
+
+**Interval.** Seeds are added until a statement is decided, so the interval must be valid at every look. It is the
+asymptotic normal-mixture confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas ("Time-uniform central
+limit theory and asymptotic confidence sequences", Annals of Statistics 2024). After n pairs with mean d and standard
+deviation s the interval is d -/+ t s / sqrt(n), where
+
+    t^2 = 2 (1 + 1 / (n rho^2)) log(sqrt(n rho^2 + 1) / alpha),    rho^2 = (-2 log alpha + log(1 - 2 log alpha)) / 500,
+
+narrowest near 500 pairs. Regret has long tails, and a mean of skewed values is off towards the short one. The end
+on the side of the long tail is moved out by
+
+    s / sqrt(n) * |g| (2 t^2 + 1) / (3 sqrt(n)),    g the sample skewness,
+
+twice the first term of Johnson's and Hall's correction. It only ever widens the interval. Nothing is decided before 100
+pairs; looks are at 100, 150, 200, ... pairs.
+
+**Ends.** The margin m is 10 % of the mean of B, unless the statement has its own. "A has less regret than B" *holds* if
+the interval lies below 0 and reaches below -m, and *fails* if it lies above 0 or inside (-m, m). "A and B are alike"
+*holds* inside (-m, m), and *fails* where the interval lies wholly beyond m or -m. The first look that decides counts.
+
+**Level.** 5 % for the whole scorecard: each claim has 5 % / 16, shared equally by its statements (Bonferroni). A claim
+made of several statements holds if all hold and fails if one fails.
+
+The mean decides, because the paper speaks of means. The median, the mean of the middle half and the share of seeds won
+stand beside it.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy import special
 
 from vits import catalogue
@@ -16,15 +41,27 @@ from vits.lab.summary import VERDICTS
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
-CONFIDENCE = 0.95
-"""How often the intervals hold what they are about."""
+LEVEL = 0.05
+"""The probability that any verdict of a scorecard is wrong is at most about this."""
+
+CONFIDENCE = 1.0 - LEVEL
+"""Coverage of intervals that stand alone."""
 
 ALIKE = 0.1
-"""Two algorithms are alike if they differ by less than this part of the second one's mean."""
+"""The usual margin: two algorithms are alike if they differ by less than this part of the second one's mean."""
+
+SLIGHT = 0.05
+"""The margin of claims that say "slightly", where seeds are cheap."""
+
+FEWEST, LOOK_EVERY, NARROWEST_AT = 100, 50, 500
+"""Pairs before the first look, between looks, and where the interval is narrowest for its level."""
+
+_MOST_NEEDED = 10_000_000
+"""Estimates of needed seeds stop here."""
 
 
 class Difference(NamedTuple):
-    """The mean of `first - second` over paired seeds, with its 95 % interval."""
+    """The mean of `first - second` over paired seeds, with an interval."""
 
     mean: float
     low: float
@@ -37,6 +74,36 @@ class Difference(NamedTuple):
         if self.pairs < 2:
             return f"too few pairs to tell ({self.pairs})"
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}] against {self.reference:.1f}, {self.pairs} pairs"
+
+
+class Decision(NamedTuple):
+    """A verdict on one statement about paired seeds, and the figures it rests on."""
+
+    verdict: str
+    difference: Difference
+    """At the look that decided, or with all pairs if none did; unbounded before the first look."""
+    median: float
+    middle_mean: float
+    """The mean of the middle half of the differences."""
+    won: float
+    """Share of seeds in which the first has less than the second; ties count half."""
+    needed: int | None
+    """About how many pairs decide it, if the mean and the spread stay as they are; None if more than can be told."""
+
+    def __str__(self) -> str:
+        mean, low, high, reference, pairs = self.difference
+        if pairs < 2:
+            return f"{pairs} pairs tell nothing"
+        bounds = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
+        text = f"{mean:+.1f}{bounds} against {reference:.1f} after {pairs:,} seeds, {100.0 * self.won:.0f} % won"
+        return text if self.verdict != INCONCLUSIVE else f"{text}, {self.outlook}"
+
+    @property
+    def outlook(self) -> str:
+        """How many pairs it would take, in words."""
+        if self.needed is None:
+            return "more seeds than can be told would decide"
+        return f"about {self.needed:,} seeds would decide"
 
 
 class Claim(NamedTuple):
@@ -53,8 +120,154 @@ def claim(id: str, verdict: str, evidence: str) -> Claim:
     return Claim(id, catalogue.CLAIMS[id], verdict, evidence)
 
 
+def level(statements: int) -> float:
+    """The level of each of several statements of one claim."""
+    return LEVEL / (len(catalogue.CLAIMS) * statements)
+
+
+# --- the confidence sequence ------------------------------------------------------------------------------------
+
+
+def boundary(pairs: Int[np.ndarray, " looks"], alpha: float) -> Float[np.ndarray, " looks"]:
+    """The half width in standard errors, t(n)."""
+    rho2 = (-2.0 * np.log(alpha) + np.log1p(-2.0 * np.log(alpha))) / NARROWEST_AT
+    spread = pairs * rho2
+    return np.asarray(np.sqrt(2.0 * (1.0 + 1.0 / spread) * np.log(np.sqrt(spread + 1.0) / alpha)))
+
+
+def ends(
+    mean: Float[np.ndarray, "*batch looks"],
+    deviation: Float[np.ndarray, "*batch looks"],
+    skewness: Float[np.ndarray, "*batch looks"],
+    pairs: Int[np.ndarray, " looks"],
+    alpha: float,
+) -> tuple[Float[np.ndarray, "*batch looks"], Float[np.ndarray, "*batch looks"]]:
+    """The interval at each look, from the moments of the pairs seen until then."""
+    t, error = boundary(pairs, alpha), deviation / np.sqrt(pairs)
+    tail = (2.0 * t * t + 1.0) / (3.0 * np.sqrt(pairs))
+    low = mean - error * (t + np.maximum(-skewness, 0.0) * tail)
+    high = mean + error * (t + np.maximum(skewness, 0.0) * tail)
+    return low, high
+
+
+def moments(
+    values: Float[np.ndarray, "*batch pairs"], looks: Int[np.ndarray, " looks"]
+) -> tuple[Float[np.ndarray, "*batch looks"], Float[np.ndarray, "*batch looks"], Float[np.ndarray, "*batch looks"]]:
+    """Mean, standard deviation and skewness of the first n values, for every look n."""
+    centre = np.mean(values, axis=-1, keepdims=True)  # sums of cubes lose digits far from the mean
+    first, second, third = (
+        np.take(np.cumsum((values - centre) ** power, axis=-1), looks - 1, axis=-1) / looks for power in (1, 2, 3)
+    )
+    variance = np.maximum(second - first**2, 0.0)
+    cubes = third - 3.0 * first * second + 2.0 * first**3
+    skewness = np.divide(cubes, variance**1.5, out=np.zeros_like(cubes), where=variance > 0.0)
+    return centre + first, np.sqrt(variance * looks / np.maximum(looks - 1, 1)), skewness
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------
+
+Ends = Callable[[float, float, float], str]
+"""A verdict from the ends of an interval and a margin, both in the same unit."""
+
+
+def less(low: float, high: float, margin: float) -> str:
+    """Verdict on: the first is smaller."""
+    return _verdict(high < 0.0 and low <= -margin, low > 0.0 or (-margin < low and high < margin))
+
+
+def alike(low: float, high: float, margin: float) -> str:
+    """Verdict on: the two differ by less than the margin."""
+    return _verdict(-margin < low and high < margin, low >= margin or high <= -margin)
+
+
+def not_above(low: float, high: float, margin: float) -> str:
+    """Verdict on: the first is above the second by less than the margin."""
+    return _verdict(high < margin, low >= margin)
+
+
+def decide(
+    statement: Ends,
+    first: Float[np.ndarray, " seeds"],
+    second: Float[np.ndarray, " seeds"],
+    *,
+    alpha: float,
+    margin: float = ALIKE,
+) -> Decision:
+    """The verdict on a statement about `first - second` at the first look that decides it.
+
+    Args:
+        statement: `less`, `alike` or `not_above`.
+        first: one value for each seed; seeds that failed (NaN) in either are left out.
+        second: the same seeds of the other algorithm.
+        alpha: the level of the interval, see `level`.
+        margin: as a part of the mean of the second.
+
+    Returns:
+        The decision, with the figures it rests on.
+    """
+    both = np.isfinite(first) & np.isfinite(second)
+    values, references = first[both] - second[both], second[both]
+    pairs = len(values)
+    if pairs < 2:
+        nothing = Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
+        return Decision(INCONCLUSIVE, nothing, np.nan, np.nan, np.nan, None)
+    looks = np.unique([*range(FEWEST, pairs + 1, LOOK_EVERY), pairs])
+    mean, deviation, skewness = moments(values, looks)
+    low, high = ends(mean, deviation, skewness, looks, alpha)
+    reference = np.cumsum(references)[looks - 1] / looks
+    verdict, chosen = INCONCLUSIVE, len(looks) - 1
+    for look in (int(index) for index in np.flatnonzero(looks >= FEWEST)):
+        verdict = statement(float(low[look]), float(high[look]), margin * abs(float(reference[look])))
+        if verdict != INCONCLUSIVE:
+            chosen = look
+            break
+    n = int(looks[chosen])
+    known, seen = n >= FEWEST, values[:n]
+    return Decision(
+        verdict,
+        Difference(
+            float(mean[chosen]),
+            float(low[chosen]) if known else -np.inf,
+            float(high[chosen]) if known else np.inf,
+            float(reference[chosen]),
+            n,
+        ),
+        float(np.median(seen)),
+        float(np.mean(np.sort(seen)[n // 4 : n - n // 4])),
+        float(np.mean((seen < 0.0) + 0.5 * (seen == 0.0))),
+        n
+        if verdict != INCONCLUSIVE
+        else needed(
+            statement,
+            float(mean[-1]),
+            float(deviation[-1]),
+            float(skewness[-1]),
+            alpha,
+            margin * abs(float(reference[-1])),
+            least=n + 1,
+        ),
+    )
+
+
+def needed(
+    statement: Ends, mean: float, deviation: float, skewness: float, alpha: float, margin: float, *, least: int = FEWEST
+) -> int | None:
+    """The first look that would decide if the moments stayed as they are; None if there is none up to 10 million."""
+    first = max(-(-least // LOOK_EVERY), FEWEST // LOOK_EVERY)
+    looks = LOOK_EVERY * np.unique(np.geomspace(first, _MOST_NEEDED // LOOK_EVERY, 400).astype(int))
+    same = np.ones(len(looks))
+    lows, highs = ends(mean * same, deviation * same, skewness * same, looks, alpha)
+    for n, low, high in zip(looks, lows, highs, strict=True):
+        if statement(float(low), float(high), margin) != INCONCLUSIVE:
+            return int(n)
+    return None
+
+
+# --- intervals that stand alone, and other verdicts -------------------------------------------------------------
+
+
 def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds"]) -> Difference:
-    """The paired difference; seeds that failed in either (NaN) are left out."""
+    """The paired difference with an interval for one look; seeds that failed in either (NaN) are left out."""
     both = np.isfinite(first) & np.isfinite(second)
     difference = first[both] - second[both]
     pairs = len(difference)
