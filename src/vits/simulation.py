@@ -17,7 +17,7 @@ from vits import linalg, validate
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
 from vits.policies import Policy, PosteriorPolicy
-from vits.types import Info, Observation, Scalar, State, as_key
+from vits.types import Info, Observation, Round, Scalar, State, as_key
 
 SEGMENT = 100
 """Rounds between two reports of progress."""
@@ -186,6 +186,42 @@ def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds
     groups = _groups(len(indices), os.cpu_count() or 1)  # those of `simulate`, which has them compiled
     made = [_init_worlds(environment, _keys(as_key(key), jnp.asarray(indices[group])).init_world) for group in groups]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(indices)], *made)
+
+
+def rounds(
+    key: Key[Array, ""] | Array | int, environment: Environment, horizon: int, *, seeds: int | Sequence[int] = 1
+) -> Round:
+    """The rounds that `simulate` plays with the same key and seeds, for use outside of this library.
+
+    Args:
+        key: a random key, or an integer.
+        environment: the world.
+        horizon: rounds.
+        seeds: how many, or which ones.
+
+    Returns:
+        A round whose NumPy arrays have two leading axes: `arms` (seeds, horizon, arms, dim), `means` and `rewards`
+        (seeds, horizon, arms).
+
+    Example:
+        >>> import vits
+        >>> world = vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
+        >>> vits.simulation.rounds(0, world, 20, seeds=2).arms.shape
+        (2, 20, 4, 3)
+    """
+    validate.count("horizon", horizon)
+    keys = _keys(as_key(key), jnp.asarray(_seed_indices(seeds)))
+    return jax.tree.map(
+        np.asarray, _draw_rounds(environment, keys.world, worlds(key, environment, seeds=seeds), horizon)
+    )
+
+
+@eqx.filter_jit
+def _draw_rounds(environment: Environment, keys: Key[Array, " seeds"], params: Params, horizon: int) -> Round:
+    def draw(key: Key[Array, ""], params: Params) -> Round:
+        return jax.lax.map(lambda t: environment.draw(jax.random.fold_in(key, t), params, t), jnp.arange(horizon))
+
+    return jax.vmap(draw)(keys, params)
 
 
 def _run(
