@@ -253,3 +253,12 @@ def test_programs_that_call_lapack_for_batches_are_not_run_side_by_side(monkeypa
     assert pools == []
     run("vits_i", workers=2)
     assert pools == [2]
+
+
+def test_rounds_are_those_that_are_played():
+    world = vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
+    trace = vits.simulate(7, world, vits.make("uniform", vits.models.linear(3)), 20, seeds=[2, 5])
+    found = vits.simulation.rounds(7, world, 20, seeds=[2, 5])
+    assert found.arms.shape == (2, 20, 4, 3)
+    paid = np.take_along_axis(found.rewards, trace.action[..., None], axis=-1)[..., 0]
+    np.testing.assert_allclose(paid, trace.reward, rtol=1e-5, atol=1e-5)
