@@ -42,7 +42,7 @@ def main() -> None:
             compare.decide(compare.less, regrets[a], regrets[b], alpha=compare.LEVEL)
             for a, b in ((first, second), (second, first))
         )
-        ours = "smaller" if less.verdict == "holds" else "larger" if more.verdict == "holds" else f"alike: {less.verdict}"
+        ours = "smaller" if less.verdict == "holds" else "larger" if more.verdict == "holds" else less.verdict
         theirs, seeds = adastop(regrets[first], regrets[second])
         print(f"{first} - {second}: {less}; here {ours}, AdaStop {theirs} after {seeds} seeds")
         assert {ours, theirs} != {"smaller", "larger"}
