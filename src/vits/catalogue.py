@@ -7,7 +7,7 @@ heavy, so names can be listed and checked without waiting for JAX.
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from vits import validate
 
@@ -176,17 +176,15 @@ EXPERIMENT_OF_CLAIM = {name: row.name for row in _EXPERIMENTS for name in row.cl
 
 DATA_SETS = tuple(row.data_set for row in _EXPERIMENTS if row.data_set is not None)
 
-Row = TypeVar("Row", Algorithm, Experiment)
-
 
 def algorithm(name: str) -> Algorithm:
     """The row of an algorithm, or an error that suggests the nearest name."""
-    return _lookup("algorithm", name, ALGORITHMS)
+    return validate.choice("algorithm", name, ALGORITHMS)
 
 
 def experiment(name: str, preset: str | None = None) -> Experiment:
     """The row of an experiment, or an error that suggests the nearest name; the same for its preset, if given."""
-    row = _lookup("experiment", name, EXPERIMENTS)
+    row = validate.choice("experiment", name, EXPERIMENTS)
     if preset is not None and preset not in row.presets:
         raise validate.unknown("preset", preset, row.presets)
     return row
@@ -195,9 +193,3 @@ def experiment(name: str, preset: str | None = None) -> Experiment:
 def experiment_module(name: str) -> Any:
     """The module of an experiment, imported only now because it imports JAX."""
     return importlib.import_module("vits." + experiment(name).file.removesuffix(".py").replace("/", "."))
-
-
-def _lookup(kind: str, name: str, table: Mapping[str, Row]) -> Row:
-    if name not in table:
-        raise validate.unknown(kind, name, table)
-    return table[name]

@@ -1,19 +1,21 @@
-"""Policies: choosing an arm from what a posterior says. Choosing only; inference lives in `vits.inference`."""
+"""Policies: choosing an arm from what a posterior says. Inference lives in `vits.inference`."""
 
 import abc
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import validate
-from vits.inference.base import GaussianPosterior, Posterior
+from vits.inference.base import Moments, Posterior
 from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
 from vits.potentials import Potential
-from vits.types import Info, Observation, Scalar, State, all_finite, as_real, conformed, report
+from vits.types import Info, Observation, Scalar, State, all_finite, as_real, conformed, new_info
 
 
 class Choice(NamedTuple):
@@ -40,7 +42,7 @@ class Policy(eqx.Module):
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after one observation more, and what happened."""
+        """The state after one more observation, and what happened."""
 
 
 def best_arm(key: Key[Array, ""], scores: Float[Array, " arms"]) -> Int[Array, ""]:
@@ -51,7 +53,7 @@ def best_arm(key: Key[Array, ""], scores: Float[Array, " arms"]) -> Int[Array, "
 
 
 class PosteriorPolicy(Policy):
-    """A policy that ranks arms by a score computed from a posterior."""
+    """A policy that ranks arms by a score computed from a posterior: one for all arms, or one for each (`PerArm`)."""
 
     model: eqx.AbstractVar[RewardModel]
     posterior: eqx.AbstractVar[Posterior]
@@ -60,12 +62,12 @@ class PosteriorPolicy(Policy):
     def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """The score of each arm."""
 
+    @override
     def init(self, key: Key[Array, ""]) -> State:
-        """The posterior's own state."""
         return self.posterior.init(key)
 
+    @override
     def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
-        """The arm with the highest score."""
         return self.choose(key, state, arms).action
 
     def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
@@ -75,9 +77,24 @@ class PosteriorPolicy(Policy):
         scores = self.scores(score_key, state, arms)
         return Choice(best_arm(tie_key, scores), jnp.sum(~jnp.isfinite(scores)))
 
+    @override
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The posterior learns."""
         return self.posterior.update(key, state, conformed(observation, self.model.dim))
+
+    def _scored(self, thetas: Float[Array, "*arms params"], arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
+        """f(theta; phi_a), or f(theta_a; phi_a) where each arm has parameters of its own."""
+        return jax.vmap(self.model.score, (self._axis(arms), 0))(thetas, arms)
+
+    def _axis(self, arms: Float[Array, "arms dim"]) -> int | None:
+        """0 where each arm has parameters of its own, None where all share them."""
+        if not isinstance(self.posterior, PerArm):
+            return None
+        if arms.shape[0] != self.posterior.num_arms:
+            raise ValueError(
+                f"the arms on offer must be the {self.posterior.num_arms} that have a posterior each, "
+                f"but are {arms.shape[0]}"
+            )
+        return 0
 
 
 class Thompson(PosteriorPolicy):
@@ -88,65 +105,62 @@ class Thompson(PosteriorPolicy):
 
     def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """f(theta; phi_a), theta ~ posterior."""
-        theta = self.posterior.sample(key, state)
-        return jax.vmap(self.model.score, (None, 0))(theta, arms)
-
-
-class ThompsonPerArm(PosteriorPolicy):
-    """Draws every arm's own parameters and plays the arm that is best under its own."""
-
-    model: RewardModel
-    posterior: PerArm
-
-    def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
-        """f(theta_a; phi_a), theta_a ~ posterior of arm a."""
-        if arms.shape[0] != self.posterior.num_arms:
-            raise ValueError(
-                f"the arms on offer must be the {self.posterior.num_arms} that have a posterior each, "
-                f"but are {arms.shape[0]}"
-            )
-        return jax.vmap(self.model.score)(self.posterior.sample(key, state), arms)
+        return self._scored(self.posterior.sample(key, state), arms)
 
 
 class UCB(PosteriorPolicy):
     """Optimism: the posterior mean plus `width` posterior standard deviations, for linear models."""
 
     model: RewardModel
-    posterior: GaussianPosterior
+    posterior: Posterior
     width: Scalar
 
     def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """phi' mean + width sqrt(phi' Sigma phi)."""
-        mean, sqrt_cov = self.posterior.moments(state)
-        return arms @ mean + self.width * jnp.linalg.norm(arms @ sqrt_cov, axis=1)
+        mean, sqrt_cov = _moments(self.posterior, state)
+
+        def optimistic(
+            mean: Float[Array, " params"], sqrt_cov: Float[Array, "params params"], rows: Float[Array, "rows dim"]
+        ) -> Float[Array, " rows"]:
+            return rows @ mean + self.width * jnp.linalg.norm(rows @ sqrt_cov, axis=1)
+
+        if self._axis(arms) is None:
+            return optimistic(mean, sqrt_cov, arms)
+        return jax.vmap(optimistic)(mean, sqrt_cov, arms[:, None])[:, 0]
 
 
 class Greedy(PosteriorPolicy):
     """Plays the arm that is best under the posterior mean: no exploration."""
 
     model: RewardModel
-    posterior: GaussianPosterior
+    posterior: Posterior
 
     def scores(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
         """f(mean; phi_a)."""
-        mean, _ = self.posterior.moments(state)
-        return jax.vmap(self.model.score, (None, 0))(mean, arms)
+        return self._scored(_moments(self.posterior, state).mean, arms)
+
+
+def _moments(posterior: Posterior, state: State) -> Moments:
+    moments = posterior.moments(state)
+    if moments is None:
+        raise ValueError(f"the posterior must have moments, but {type(posterior).__name__} has none")
+    return moments
 
 
 class Uniform(Policy):
     """Plays any arm with the same probability and learns nothing."""
 
+    @override
     def init(self, key: Key[Array, ""]) -> tuple[()]:
-        """Nothing to remember."""
         return ()
 
+    @override
     def act(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
-        """A uniform draw."""
         return jax.random.randint(key, (), 0, arms.shape[0])
 
+    @override
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """Nothing to learn."""
-        return state, report(is_finite=all_finite((observation.features, observation.reward)))
+        return state, new_info(is_finite=all_finite((observation.features, observation.reward)))
 
 
 def longest_menu(policy: Policy) -> int | None:
@@ -159,14 +173,14 @@ def _is_potential(node: Any) -> bool:
     return isinstance(node, Potential)
 
 
-def one_per_arm(policy: Policy, num_arms: int) -> ThompsonPerArm:
+def one_per_arm(policy: Policy, num_arms: int) -> Policy:
     """The same algorithm with an independent posterior for every arm: a = argmax f(theta_a; phi_a).
 
     Only the arm that was played learns from its reward. All arms have the same prior and the same hyperparameters.
     `vits.make(name, model, per_arm=num_arms)` is short for this.
 
     Args:
-        policy: a Thompson sampling policy with one posterior for all arms.
+        policy: a policy with one posterior for all arms, or none.
         num_arms: how many arms there are, in every round, in the same order.
 
     Returns:
@@ -178,10 +192,10 @@ def one_per_arm(policy: Policy, num_arms: int) -> ThompsonPerArm:
         >>> policy = vits.algorithms.one_per_arm(shared, num_arms=10)
     """
     validate.count("per_arm", num_arms)
-    if isinstance(policy, ThompsonPerArm):
-        raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
-    if not isinstance(policy, Thompson):
-        raise ValueError(f"per_arm needs a Thompson sampling algorithm, but got {type(policy).__name__}")
     if longest_menu(policy) is not None:
         raise ValueError("per_arm cannot go with fg_ts, whose bonus compares all arms under the same parameters")
-    return ThompsonPerArm(policy.model, PerArm(policy.posterior, num_arms))
+    if not isinstance(policy, PosteriorPolicy):
+        return policy
+    if isinstance(policy.posterior, PerArm):
+        raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
+    return replace(policy, posterior=PerArm(policy.posterior, num_arms))

@@ -18,7 +18,7 @@ from vits.potentials import Data, Potential
 from vits.types import Scalar
 
 
-class Terrain(NamedTuple):
+class LocalGeometry(NamedTuple):
     """Where the steps of a round are taken: the potential with its data, the mean they start from, and an upper
     estimate of the largest curvature that the recursion will meet.
     """
@@ -41,7 +41,7 @@ class StepRule(eqx.Module):
     """Turns the state of the potential into a plan for the round."""
 
     @abc.abstractmethod
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """The plan for a round of at most `num_steps` steps."""
 
 
@@ -50,7 +50,7 @@ class Constant(StepRule):
 
     step_size: Scalar
 
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """The same h in every round."""
         return Plan(self.step_size, num_steps)
 
@@ -60,10 +60,10 @@ class PerObservation(StepRule):
 
     step_size: Scalar
 
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """t is the number of observations, never the length of a buffer."""
-        t = jnp.maximum(terrain.potential.count(terrain.data), 1).astype(terrain.mean.dtype)
-        return Plan(self.step_size / (terrain.potential.inverse_temperature * t), num_steps)
+        t = jnp.maximum(geometry.potential.count(geometry.data), 1).astype(geometry.mean.dtype)
+        return Plan(self.step_size / (geometry.potential.inverse_temperature * t), num_steps)
 
 
 class Safe(StepRule):
@@ -71,9 +71,9 @@ class Safe(StepRule):
 
     step_size: Scalar
 
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """h lmax <= c in every round."""
-        return Plan(self.step_size / terrain.curvature, num_steps)
+        return Plan(self.step_size / geometry.curvature, num_steps)
 
 
 class Theory(StepRule):
@@ -89,11 +89,11 @@ class Theory(StepRule):
     horizon: Scalar
     noise: Scalar
 
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """From the exact eigenvalues of the Hessian eta V, in which eta cancels."""
-        eigenvalues = linalg.eigenvalues(terrain.potential.hessian(terrain.data, terrain.mean))
+        eigenvalues = linalg.eigenvalues(geometry.potential.hessian(geometry.data, geometry.mean))
         smallest, largest = eigenvalues[0], eigenvalues[-1]
-        kappa, dim = largest / smallest, terrain.mean.shape[0]
+        kappa, dim = largest / smallest, geometry.mean.shape[0]
         log_3t3 = math.log(3.0) + 3.0 * jnp.log(self.horizon)
         log_term = jnp.log(2.0 * self.noise * kappa) + 2.0 * jnp.log(dim * self.horizon * log_3t3)
         wanted = 1.0 + 2.0 * (1.0 + 2.0 * kappa**2) * log_term
@@ -110,10 +110,10 @@ class AtMost(StepRule):
     rule: StepRule
     limit: StepRule
 
-    def __call__(self, terrain: Terrain, num_steps: int) -> Plan:
+    def __call__(self, geometry: LocalGeometry, num_steps: int) -> Plan:
         """The smaller of the two steps."""
-        plan = self.rule(terrain, num_steps)
-        limit = self.limit(terrain, num_steps)
+        plan = self.rule(geometry, num_steps)
+        limit = self.limit(geometry, num_steps)
         return Plan(jnp.minimum(plan.size, limit.size), plan.num_steps, plan.capped | (plan.size > limit.size))
 
 
@@ -172,6 +172,4 @@ def resolve(step_rule: str | StepRule, step_size: Scalar | float) -> StepRule:
     """The rule itself, or the named rule with this step size."""
     if isinstance(step_rule, StepRule):
         return step_rule
-    if step_rule not in RULES:
-        raise validate.unknown("step_rule", step_rule, RULES)
-    return RULES[step_rule](step_size)
+    return validate.choice("step_rule", step_rule, RULES)(step_size)

@@ -1,9 +1,11 @@
-"""The few shapes that everything shares."""
+"""The shapes that everything shares: observations, rounds, and what an update reports."""
 
+import enum
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 
 from vits import validate
@@ -56,42 +58,98 @@ class Round(NamedTuple):
     rewards: Float[Array, " arms"]
 
 
+class Reason(enum.IntEnum):
+    """Why an update was rejected: a small integer inside programs, a sentence of `REASONS` outside.
+
+    Where several apply, the first in this order is reported: what is wrong with the observation comes before what it
+    does to the posterior, and what makes numbers infinite or steps grow comes before what follows from that.
+    """
+
+    FINE = 0
+    NO_SUCH_ARM = 1
+    OBSERVATION = 2
+    FEATURES = 3
+    FULL = 4
+    PARAMETERS = 5
+    DIVERGED = 6
+    DROWNED = 7
+    UNRESOLVED = 8
+    INVERSE = 9
+
+
+REASONS: dict[int, str] = {
+    Reason.FINE: "the update was accepted",
+    Reason.NO_SUCH_ARM: "the arm that was played does not exist",
+    Reason.OBSERVATION: "the features or the reward are not finite",
+    Reason.FEATURES: "the features are so large that their squares overflow",
+    Reason.FULL: "the buffer for observations is full",
+    Reason.PARAMETERS: "the posterior would not have stayed finite",
+    Reason.DIVERGED: "the steps grew instead of shrinking, so they are too long for the curvature of the data",
+    Reason.DROWNED: "the posterior is too wide beside these features for the working precision",
+    Reason.UNRESOLVED: "the posterior mean would be too large beside its deviations for the working precision",
+    Reason.INVERSE: "the inverse of the covariance's square root was lost and could not be recomputed",
+}
+"""One sentence for each reason."""
+
+
 class Info(NamedTuple):
     """What an update reports about itself, as values, because nothing can be raised inside a compiled loop.
 
-    `stiffness` is step size times the largest curvature: from 1 on the covariance is no longer right, from 2 on
-    the iteration diverges. `rejected` means that the state was left as it was.
+    `reason` says why the update was rejected and the state left as it was; 0 if it was not. `stiffness` is step size
+    times the largest curvature: from 1 on the covariance is no longer right, from 2 on the iteration diverges.
     """
 
     is_finite: Bool[Array, ""]
-    rejected: Bool[Array, ""]
+    reason: Int[Array, ""]
     step: Scalar
     step_capped: Bool[Array, ""]
     stiffness: Scalar
     inverse_error: Scalar
     refreshed: Bool[Array, ""]
 
+    @property
+    def rejected(self) -> Bool[Array, ""]:
+        """Whether the state was left as it was."""
+        return self.reason > 0
 
-def report(
+
+def new_info(
     *,
     is_finite: Bool[Array, ""],
-    rejected: Bool[Array, ""] | None = None,
+    reason: Int[Array, ""] | None = None,
     step: Scalar | float = 0.0,
     step_capped: Bool[Array, ""] | bool = False,
     stiffness: Scalar | float = 0.0,
     inverse_error: Scalar | float = 0.0,
     refreshed: Bool[Array, ""] | bool = False,
 ) -> Info:
-    """An `Info` with harmless values for whatever an algorithm has nothing to say about."""
+    """An `Info` with neutral values for what an algorithm does not report.
+
+    Without a reason, an update that is not finite counts as one with a bad observation.
+    """
     return Info(
         is_finite=is_finite,
-        rejected=~is_finite if rejected is None else rejected,
+        reason=first_reason((Reason.OBSERVATION, ~is_finite)) if reason is None else reason,
         step=jnp.asarray(step, float),
         step_capped=jnp.asarray(step_capped),
         stiffness=jnp.asarray(stiffness, float),
         inverse_error=jnp.asarray(inverse_error, float),
         refreshed=jnp.asarray(refreshed),
     )
+
+
+def first_reason(*causes: tuple[Reason, Bool[Array, ""] | bool]) -> Int[Array, ""]:
+    """The first reason that applies, 0 if none does."""
+    reason = jnp.zeros((), int)
+    for cause, applies in reversed(causes):
+        reason = jnp.where(applies, int(cause), reason)
+    return reason
+
+
+def reason_counts(reasons: Int[Any, "..."]) -> dict[str, int]:
+    """How many updates were rejected for each reason, by its sentence; reasons that never applied are left out."""
+    codes, counts = np.unique(np.asarray(reasons), return_counts=True)
+    return {REASONS[int(code)]: int(count) for code, count in zip(codes, counts, strict=True) if code > 0}
 
 
 def all_finite(tree: PyTree[Any]) -> Bool[Array, ""]:

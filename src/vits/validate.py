@@ -1,19 +1,28 @@
 """Argument checks: one sentence that names the value and what is allowed."""
 
 import difflib
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from jaxtyping import Shaped
 
+Value = TypeVar("Value")
+
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
-    """The error for a name that nobody knows: it suggests the nearest one and lists the rest."""
+    """The error for an unknown name: it suggests the nearest one and lists all."""
     names = sorted(known)
     near = difflib.get_close_matches(str(name).lower().replace("-", "_"), names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? " if near else ""
     return ValueError(f"unknown {kind} '{name}'; {hint}known: {', '.join(names)}")
+
+
+def choice(kind: str, name: str, table: Mapping[str, Value]) -> Value:
+    """The entry of a table with this name, or an error that suggests the nearest one."""
+    if name not in table:
+        raise unknown(kind, name, table)
+    return table[name]
 
 
 def is_traced(value: object) -> bool:
@@ -78,6 +87,8 @@ def real(name: str, value: Any) -> None:
 
 def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
-        return np.asarray(value, dtype=float)
+        if np.asarray(value).dtype.kind not in "USO":  # NumPy would read text as numbers
+            return np.asarray(value, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(f"{name} must be a number, but is {value!r}") from None
+        pass
+    raise ValueError(f"{name} must be a number, but is {value!r}")

@@ -5,11 +5,10 @@ steps and of samples shape the program and do.
 """
 
 import importlib
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-from vits import catalogue, models, policies, validate
+from vits import catalogue, models, policies
 from vits.algorithms.baselines import greedy, uniform
 from vits.algorithms.ensemble import ensemble_ts
 from vits.algorithms.exact import lin_ts, lin_ucb
@@ -49,7 +48,7 @@ def make(
         name: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
         per_arm: the number of arms, if each is to have a posterior of its own; by default all arms share one.
-        hyperparameters: as in the signature of the algorithm.
+        hyperparameters: as in the signature of the algorithm and in its data options (`vits.potentials.options`).
 
     Returns:
         A policy.
@@ -59,16 +58,11 @@ def make(
         >>> policy = vits.make("vits_ii", vits.models.linear(3), inverse_temperature=10.0)
         >>> each_its_own = vits.make("vits_ii", vits.models.linear(3), per_arm=50)
     """
-    build = preset(name)
-    known = [p for p in inspect.signature(build).parameters if p != "model"]
-    for given in hyperparameters:
-        if given not in known:
-            raise validate.unknown(f"hyperparameter of {name}", given, known)
-    policy = build(model, **hyperparameters)
+    policy = builder(name)(model, **hyperparameters)
     return policy if per_arm is None else one_per_arm(policy, per_arm)
 
 
-def preset(name: str) -> Callable[..., policies.Policy]:
+def builder(name: str) -> Callable[..., policies.Policy]:
     """The function that makes the algorithm called `name`, from the file that the catalogue says."""
     row = catalogue.algorithm(name)
     module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
@@ -80,4 +74,4 @@ def __getattr__(name: str) -> Any:
     # An algorithm that is in the catalogue needs no import above.
     if name not in catalogue.ALGORITHMS:
         raise AttributeError(f"module 'vits.algorithms' has no attribute '{name}'")
-    return preset(name)
+    return builder(name)

@@ -1,17 +1,24 @@
 """Baselines: what every other algorithm has to beat."""
 
+from typing_extensions import Unpack
+
 from vits import models, policies, potentials
-from vits.algorithms.exact import Exact
-from vits.algorithms.laplace import Laplace
+from vits.algorithms.exact import mode_posterior
+from vits.algorithms.preset import preset
+from vits.potentials import DataOptions
 from vits.types import Scalar
 
 
-def greedy(model: models.RewardModel, *, prior_precision: Scalar | float = 1.0) -> policies.Greedy:
+@preset
+def greedy(
+    model: models.RewardModel, *, prior_precision: Scalar | float = 1.0, **data: Unpack[DataOptions]
+) -> policies.Greedy:
     """Plays the arm that looks best under the parameters that fit best: the posterior's mode.
 
     Args:
         model: the reward model.
         prior_precision: lambda.
+        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
         A policy.
@@ -20,13 +27,13 @@ def greedy(model: models.RewardModel, *, prior_precision: Scalar | float = 1.0) 
         >>> import vits
         >>> policy = vits.algorithms.greedy(vits.models.logistic(3))
     """
-    potential = potentials.potential(model, inverse_temperature=1.0, prior_precision=prior_precision)
-    posterior = Exact(potential) if isinstance(potential, potentials.Quadratic) else Laplace(potential, num_steps=10)
-    return policies.Greedy(model, posterior)
+    potential = potentials.potential(model, inverse_temperature=1.0, prior_precision=prior_precision, **data)
+    return policies.Greedy(model, mode_posterior(potential))
 
 
+@preset
 def uniform(model: models.RewardModel) -> policies.Uniform:
-    """Plays any arm, whatever happened: what every other algorithm has to beat.
+    """Plays any arm with the same probability, whatever happened.
 
     Args:
         model: not used.

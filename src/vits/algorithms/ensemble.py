@@ -19,30 +19,32 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.preset import preset
 from vits.history import Undoable
 from vits.inference import newton
 from vits.inference.base import Moments, Posterior
 from vits.inference.guards import choose, guarded, is_unresolved, overflowed
 from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
-from vits.potentials import Data, Potential
-from vits.types import Info, Observation, Scalar
+from vits.potentials import Data, Potential, SampleOptions
+from vits.types import Info, Observation, Reason, Scalar
 
 TOLERANCE = 0.05
 """How far from its mode a model may end a round, in posterior standard deviations by Newton's own estimate."""
 
 
 class View(NamedTuple):
-    """The data as the members see them in one round, along which axis members differ, how many observations there
-    are, and a tilt for each member.
+    """The data as the members see them in one round, along which axis members differ, how much shorter steps have to
+    be because the data are a sample, and a tilt for each member.
     """
 
     data: Data
     axis: int | None
-    num_seen: Int[Array, ""]
+    inflation: Scalar
     tilts: Float[Array, "members params"]
 
 
@@ -108,7 +110,8 @@ class Tilts(Perturbation):
 
     def view(self, key: Key[Array, ""], potential: Potential, seen: TiltedData) -> View:
         """Shared data."""
-        return View(potential.minibatch(key, seen.data), None, potential.count(seen.data), seen.tilts)
+        batch = potential.minibatch(key, seen.data)
+        return View(batch, None, potential.inflation(batch), seen.tilts)
 
 
 class Copies(Undoable):
@@ -166,8 +169,9 @@ class NoisyCopies(Perturbation):
     def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> View:
         """Data that differ, without tilts of their own; a minibatch takes the same rows of all."""
         data = jax.vmap(potential.minibatch, (None, 0))(key, seen.data)
-        counts = jax.vmap(potential.count)(seen.data)
-        return View(data, 0, counts[0], jnp.zeros((len(counts), self.model.num_params)))
+        num_members = seen.leaves[0].shape[0]
+        inflations = jax.vmap(potential.inflation, axis_size=num_members)(data)
+        return View(data, 0, inflations[0], jnp.zeros((num_members, self.model.num_params)))
 
     def _variance(self, theta: Float[Array, " params"], observation: Observation) -> Scalar:
         """The variance of a reward under the model.
@@ -202,7 +206,6 @@ class Ensemble(Posterior):
     perturbation: Perturbation
     num_members: int
     num_steps: int
-    batch_size: int | None = None
 
     def init(self, key: Key[Array, ""]) -> EnsembleState:
         """Independent draws from the prior, around where the model can learn from."""
@@ -220,9 +223,9 @@ class Ensemble(Posterior):
         members, prior_tilts, seen = state
         seen = self.perturbation.observe(noise_key, self.potential, seen, members, observation)
         view = self.perturbation.view(batch_key, self.potential, seen)
-        size = newton.sample_step(view.num_seen, self.batch_size)
+        size = 1.0 / view.inflation
 
-        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> newton.Walk:
+        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> newton.Descent:
             def slopes(theta: Float[Array, " params"]) -> newton.Slopes:
                 grad, hessian = newton.slopes(self.potential, data, theta)
                 return newton.Slopes(grad - tilt, hessian)
@@ -237,16 +240,16 @@ class Ensemble(Posterior):
                 size=size,
             )
 
-        walks = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
-        modes: newton.Minimum = walks.point
+        descents = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
+        modes: newton.Minimum = descents.point
         return guarded(
             observation,
             state,
             EnsembleState(modes.theta, prior_tilts, seen),
             parameters=(modes.theta, modes.distance),
-            exploded=jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov)),
-            step=jnp.min(walks.smallest_step),
-            step_capped=jnp.any((walks.smallest_step < size) | modes.was_raised | (modes.distance > TOLERANCE)),
+            failures={Reason.UNRESOLVED: jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov))},
+            step=jnp.min(descents.smallest_step),
+            step_capped=jnp.any((descents.smallest_step < size) | modes.was_raised | (modes.distance > TOLERANCE)),
         )
 
     def sample(self, key: Key[Array, ""], state: EnsembleState) -> Float[Array, " params"]:
@@ -262,6 +265,7 @@ class Ensemble(Posterior):
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
 
 
+@preset
 def ensemble_ts(
     model: models.RewardModel,
     *,
@@ -270,10 +274,7 @@ def ensemble_ts(
     num_members: int = 30,
     num_steps: int = 10,
     curvature: str | potentials.CurvatureForm = "exact",
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
     """Ensemble sampling: plays one of M models at random, each fitted to its own prior draw and noisy rewards.
 
@@ -289,12 +290,7 @@ def ensemble_ts(
             its mode are reported by `info.step_capped`.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
-        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
-            is a variance, one for each parameter, or a matrix.
-        window: only the last so many observations count.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
-            shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
 
     Returns:
         A policy.
@@ -313,10 +309,7 @@ def ensemble_ts(
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
         curvature=curvature,
-        prior=prior,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
     perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
-    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps, minibatch))
+    return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps))

@@ -1,16 +1,23 @@
-"""The exact Gaussian posterior of a linear model, by square-root updates."""
+"""The exact Gaussian posterior of a linear model: by square-root updates, or from the rows of a window.
+
+References: Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013; Li, Chu,
+Langford and Schapire, "A contextual-bandit approach to personalized news article recommendation", WWW 2010.
+"""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.laplace import Laplace
+from vits.algorithms.preset import preset
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import epsilon, guarded, is_unresolved
-from vits.potentials import Quadratic
-from vits.types import Info, Observation, Scalar
+from vits.potentials import Potential, Quadratic, WindowOptions
+from vits.types import Info, Observation, Reason, Scalar
 
 
 class ExactState(NamedTuple):
@@ -41,7 +48,7 @@ class Exact(GaussianPosterior):
         return ExactState(mean, linalg.sqrt_of_inverse(linalg.cholesky(precision)), jnp.zeros_like(mean))
 
     def update(self, key: Key[Array, ""], state: ExactState, observation: Observation) -> tuple[ExactState, Info]:
-        """One observation more; there is nothing to approximate and nothing to draw."""
+        """Add one observation; nothing is approximated or drawn."""
         phi, noise_variance = observation.features, 1.0 / self.potential.inverse_temperature
         v = state.sqrt_cov.T @ phi
         direction = state.sqrt_cov @ v
@@ -51,9 +58,12 @@ class Exact(GaussianPosterior):
         move = direction * ((observation.reward - phi @ state.mean) / s) + state.rounding
         mean = state.mean + move
         new = ExactState(mean, shrunk(state.sqrt_cov, v, q), rounding=move - (mean - state.mean))
-        lost = is_unresolved(new.mean, new.sqrt_cov) | _is_drowned(phi, state.sqrt_cov, q * jnp.linalg.norm(v))
+        failures = {
+            Reason.DROWNED: _is_drowned(phi, state.sqrt_cov, q * jnp.linalg.norm(v)),
+            Reason.UNRESOLVED: is_unresolved(new.mean, new.sqrt_cov),
+        }
         # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
-        return guarded(observation, state, new, parameters=(new, s), exploded=lost)
+        return guarded(observation, state, new, parameters=(new, s), failures=failures)
 
 
 def _is_drowned(phi: Float[Array, " d"], sqrt_cov: Float[Array, "d d"], deviation: Scalar) -> Bool[Array, ""]:
@@ -76,20 +86,21 @@ def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> F
     return rest + jnp.outer(q * along - rest @ u, u)
 
 
+@preset
 def lin_ts(
     model: models.RewardModel,
     *,
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
-    prior: tuple[Any, Any] | None = None,
+    **data: Unpack[WindowOptions],
 ) -> policies.Thompson:
     """LinTS: Thompson sampling from the exact posterior of a linear model, N(V^-1 b, (eta V)^-1).
 
     Args:
         model: a linear model.
-        inverse_temperature: eta.
-        prior_precision: lambda.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
+        inverse_temperature: eta; the larger, the narrower the posterior.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        data: prior, window; see `vits.potentials.WindowOptions`.
 
     Returns:
         A policy.
@@ -101,11 +112,16 @@ def lin_ts(
     Reference:
         Agrawal and Goyal, "Thompson sampling for contextual bandits with linear payoffs", ICML 2013.
     """
-    return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision, prior))
+    return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision, **data))
 
 
+@preset
 def lin_ucb(
-    model: models.RewardModel, *, prior_precision: Scalar | float = 1.0, width: Scalar | float = 1.0
+    model: models.RewardModel,
+    *,
+    prior_precision: Scalar | float = 1.0,
+    width: Scalar | float = 1.0,
+    **data: Unpack[WindowOptions],
 ) -> policies.UCB:
     """LinUCB: argmax phi' V^-1 b + width sqrt(phi' V^-1 phi).
 
@@ -113,6 +129,7 @@ def lin_ucb(
         model: a linear model.
         prior_precision: lambda.
         width: how many standard deviations of optimism (beta or alpha in the literature).
+        data: prior, window; see `vits.potentials.WindowOptions`.
 
     Returns:
         A policy.
@@ -126,7 +143,7 @@ def lin_ucb(
         recommendation", WWW 2010.
     """
     validate.not_negative("width", width)
-    return policies.UCB(model, _exact("lin_ucb", model, 1.0, prior_precision), jnp.asarray(width, float))
+    return policies.UCB(model, _exact("lin_ucb", model, 1.0, prior_precision, **data), jnp.asarray(width, float))
 
 
 def _exact(
@@ -134,11 +151,16 @@ def _exact(
     model: models.RewardModel,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
-    prior: tuple[Any, Any] | None = None,
-) -> Exact:
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, prior=prior
-    )
-    if not isinstance(potential, potentials.Quadratic):
+    **data: Unpack[WindowOptions],
+) -> GaussianPosterior:
+    if not isinstance(model, models.Linear):
         raise ValueError(f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model")
-    return Exact(potential)
+    potential = potentials.potential(
+        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, **data
+    )
+    return mode_posterior(potential)
+
+
+def mode_posterior(potential: Potential) -> GaussianPosterior:
+    """The Gaussian at the posterior's mode: by square-root updates for a linear model on all data, else by Newton."""
+    return Exact(potential) if isinstance(potential, Quadratic) else Laplace(potential, num_steps=10)

@@ -11,21 +11,26 @@ Mathematics of Data Science, 2022.
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import Unpack, override
 
 from vits import models, policies, potentials, steps, validate
-from vits.algorithms import vits
 from vits.algorithms.langevin import chain
+from vits.algorithms.preset import preset
+from vits.algorithms.vits import VITS
 from vits.history import Buffer, Rows, buffer
 from vits.inference import draws
 from vits.inference.base import Posterior
+from vits.inference.curvature import exact_curvature
+from vits.inference.inverse import first_order_inverse
 from vits.models import RewardModel
-from vits.potentials.base import Belief, Data, Derivatives, Expectations, Potential, Prior
+from vits.potentials import SampleOptions
+from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar, all_finite
 
 BLOCK = 16
@@ -61,7 +66,7 @@ class Bonus(eqx.Module):
         """
 
 
-class Plain(Bonus):
+class SharpBonus(Bonus):
     """min(b, max_a f_a): as smooth as f, but for kinks where the best arm changes and at the cap."""
 
     cap: Scalar
@@ -77,7 +82,7 @@ class Plain(Bonus):
         return jnp.zeros(())
 
 
-class Smoothed(Bonus):
+class SmoothBonus(Bonus):
     """z - tau softplus((z - b) / tau) with z = tau log sum_a exp(f_a / tau): tends to the plain form as tau -> 0.
 
     This is the smooth minimum b - tau softplus((b - z) / tau), written so that a cap far away costs no digits.
@@ -111,11 +116,6 @@ class FeelGoodData(NamedTuple):
     base: Data
     rounds: Rows
 
-    @property
-    def history(self) -> Rows:
-        """The observations, if the base potential keeps them."""
-        return self.base.history
-
 
 class FeelGood(Potential):
     """A base potential minus `weight` times the bonus of every round, by automatic differentiation."""
@@ -131,19 +131,23 @@ class FeelGood(Potential):
     batch_size: int | None
 
     @property
+    @override
     def longest_menu(self) -> int | None:
-        """Every observation carries all arms of its round."""
         return self.num_arms
 
+    @override
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
-        """Where the base potential starts."""
         return self.base.start(key)
+
+    @override
+    def inflation(self, data: FeelGoodData) -> Scalar:
+        return self.base.inflation(data.base)
 
     def init(self) -> FeelGoodData:
         """No rounds yet."""
         return FeelGoodData(self.base.init(), self.buffer.init(self.num_arms * self.model.dim, BLOCK))
 
-    def observe(self, data: FeelGoodData, observation: Observation, belief: Belief | None = None) -> FeelGoodData:
+    def observe(self, data: FeelGoodData, observation: Observation, centre: Centre | None = None) -> FeelGoodData:
         """One observation more, and all arms of its round."""
         arms = observation.arms
         if arms is None:
@@ -156,7 +160,7 @@ class FeelGood(Potential):
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
         padded = jnp.pad(arms, ((0, self.num_arms - rows), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
-        return FeelGoodData(self.base.observe(data.base, observation, belief), data.rounds.append(row))
+        return FeelGoodData(self.base.observe(data.base, observation, centre), data.rounds.append(row))
 
     def minibatch(self, key: Key[Array, ""], data: FeelGoodData) -> FeelGoodData:
         """The base potential's sample, and one of as many rounds."""
@@ -166,8 +170,8 @@ class FeelGood(Potential):
             return FeelGoodData(base, data.rounds)
         return FeelGoodData(base, data.rounds.minibatch(rounds_key, self.batch_size))
 
+    @override
     def count(self, data: FeelGoodData) -> Int[Array, ""]:
-        """How many observations the base potential sums over."""
         return self.base.count(data.base)
 
     def grad(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
@@ -254,9 +258,7 @@ def feel_good_potential(
     cap: Scalar | float,
     smoothing: Scalar | float = 0.0,
     num_arms: int,
-    window: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[SampleOptions],
 ) -> FeelGood:
     """The feel-good potential over `base`: plain, or smoothed if `smoothing` is not 0.
 
@@ -267,9 +269,7 @@ def feel_good_potential(
         cap: b, what a round's bonus can be at most.
         smoothing: tau; the smooth maximum is at most tau log(number of arms) above the plain one.
         num_arms: how many arms a round offers at most.
-        window: as for `base`.
-        minibatch: as for `base`.
-        capacity: as for `base`.
+        data: as for `base`.
 
     Returns:
         A potential whose observations must carry the features of all arms.
@@ -279,20 +279,21 @@ def feel_good_potential(
     validate.not_negative("smoothing", smoothing)
     validate.count("num_arms", num_arms)
     limit = jnp.asarray(cap, float)
-    is_plain = not validate.is_traced(smoothing) and float(smoothing) == 0.0
+    is_sharp = not validate.is_traced(smoothing) and float(smoothing) == 0.0
     return FeelGood(
         base=base,
         model=model,
-        bonus=Plain(limit) if is_plain else Smoothed(limit, jnp.asarray(smoothing, float)),
+        bonus=SharpBonus(limit) if is_sharp else SmoothBonus(limit, jnp.asarray(smoothing, float)),
         weight=jnp.asarray(weight, float),
         inverse_temperature=base.inverse_temperature,
         prior=base.prior,
         num_arms=num_arms,
-        buffer=buffer(capacity=capacity, window=window),
-        batch_size=minibatch,
+        buffer=buffer(capacity=data.get("capacity"), window=data.get("window")),
+        batch_size=data.get("minibatch"),
     )
 
 
+@preset
 def fg_ts(
     model: models.RewardModel,
     *,
@@ -306,10 +307,7 @@ def fg_ts(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     num_arms: int = 64,
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
     """FG-TS: Thompson sampling from a posterior that leans towards parameters under which the past looked rewarding.
 
@@ -329,11 +327,7 @@ def fg_ts(
         num_steps: steps a round.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         num_arms: how many arms a round offers at most; all of them are remembered.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
-        window: only the last so many observations count.
-        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
-            1 + t / minibatch.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
 
     Returns:
         A policy. Its observations must carry `arms`, the features of all arms that were on offer.
@@ -351,10 +345,7 @@ def fg_ts(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
-        prior=prior,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
     potential = feel_good_potential(
         base,
@@ -363,22 +354,13 @@ def fg_ts(
         cap=cap,
         smoothing=smoothing,
         num_arms=num_arms,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
     rule = steps.resolve(step_rule, step_size)
     if sampler == "langevin":
         posterior: Posterior = chain(model, potential, rule, num_steps)
     elif sampler == "vits":
-        posterior = vits.VITS(
-            potential=potential,
-            step_rule=rule,
-            draws=draws.antithetic(),
-            curvature=vits.exact_curvature,
-            inverse=vits.first_order_inverse,
-            num_steps=num_steps,
-        )
+        posterior = VITS(potential, rule, draws.antithetic(), exact_curvature, first_order_inverse, num_steps)
     else:
         raise validate.unknown("sampler", sampler, ("langevin", "vits"))
     return policies.Thompson(model, posterior)

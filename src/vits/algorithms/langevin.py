@@ -11,22 +11,22 @@ ICML 2022.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import Unpack, override
 
 from vits import linalg, models, policies, potentials, steps, validate
 from vits.algorithms.exact import Exact, ExactState
+from vits.algorithms.preset import preset
 from vits.inference.base import Posterior
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
-from vits.linalg import normal
 from vits.models import Glm, RewardModel
-from vits.potentials import Data, Potential, Quadratic
+from vits.potentials import Data, Potential, Quadratic, SampleOptions
 from vits.potentials.autodiff import MARGIN
-from vits.steps import StepRule, Terrain
-from vits.types import Info, Observation, Scalar, all_finite, report
+from vits.types import Info, Observation, Reason, Scalar, all_finite, first_reason, new_info
 
 PRODUCTS = 8
 """Products with the Hessian in a power iteration."""
@@ -37,19 +37,27 @@ as cut."""
 
 
 class LangevinState(NamedTuple):
-    """Where the chain stands, which is the draw to be played; the preconditioner, if there is one; the data seen."""
+    """The position of the chain, which is the draw to be played; the preconditioner, if there is one; the data seen."""
 
     theta: Float[Array, " params"]
     design: ExactState | None
     data: Data
 
 
-class Walk(NamedTuple):
+class Chain(NamedTuple):
     """Where a chain is within a round, and how far its first and its latest drift took it."""
 
     theta: Float[Array, " params"]
     first: Scalar
     last: Scalar
+
+
+class Move(NamedTuple):
+    """Where the steps of a round have led, whether they failed, and what they report."""
+
+    theta: Float[Array, " params"]
+    failures: dict[Reason, Bool[Array, ""]]
+    diagnostics: dict[str, Any]
 
 
 class Flat(NamedTuple):
@@ -117,14 +125,16 @@ def iterated(potential: Potential, data: Data, theta: Float[Array, " params"]) -
 
     start = jax.random.normal(jax.random.key(0), theta.shape, theta.dtype)
     _, largest = jax.lax.fori_loop(0, PRODUCTS, product, (start, jnp.zeros((), theta.dtype)))
-    return MARGIN * data.history.inflation * largest
+    return MARGIN * potential.inflation(data) * largest
 
 
 class Langevin(Posterior):
     """One chain, moved by K steps after each observation, warm-started from the round before."""
 
+    is_chain: ClassVar[bool] = True
+
     potential: Potential
-    step_rule: StepRule
+    step_rule: steps.StepRule
     num_steps: int
     curvature: CurvatureRule
     design: Exact | None = None
@@ -140,55 +150,59 @@ class Langevin(Posterior):
 
     def update(self, key: Key[Array, ""], state: LangevinState, observation: Observation) -> tuple[LangevinState, Info]:
         """Add the observation, then take K steps."""
-        design, lost = state.design, jnp.asarray(False)
+        design, lost = state.design, None
         if self.design is not None and design is not None:
             design, info = self.design.update(key, design, observation)
-            lost = info.rejected
+            lost = info.reason
         learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
-        theta, diagnostics = self._walk(key, learnt)
-        diagnostics["exploded"] |= lost  # without the observation, the preconditioner is no bound
-        return guarded(observation, state, learnt._replace(theta=theta), parameters=theta, **diagnostics)
+        theta, failures, diagnostics = self._moved(key, learnt)
+        if lost is not None:  # without the observation, the preconditioner is no bound
+            failures = {reason: (lost == reason) | failures.get(reason, False) for reason in Reason if reason}
+        new = learnt._replace(theta=theta)
+        return guarded(observation, state, new, parameters=theta, failures=failures, **diagnostics)
 
+    @override
     def advance(self, key: Key[Array, ""], state: LangevinState) -> tuple[LangevinState, Info]:
-        """K steps with no observation more: a new draw for an arm that was not played."""
-        theta, diagnostics = self._walk(key, state)
+        theta, failures, diagnostics = self._moved(key, state)
         is_finite = all_finite(theta)
-        rejected = ~is_finite | diagnostics.pop("exploded")
-        moved = state._replace(theta=jnp.where(rejected, state.theta, theta))
-        return moved, report(is_finite=is_finite, rejected=rejected, **diagnostics)
+        reason = first_reason((Reason.PARAMETERS, ~is_finite), *failures.items())
+        moved = state._replace(theta=jnp.where(reason > 0, state.theta, theta))
+        return moved, new_info(is_finite=is_finite, reason=reason, **diagnostics)
 
     def sample(self, key: Key[Array, ""], state: LangevinState) -> Float[Array, " params"]:
-        """Where the chain stands: the randomness was spent on getting there."""
+        """The position of the chain: the randomness was spent on getting there."""
         return state.theta
 
-    def _walk(self, key: Key[Array, ""], state: LangevinState) -> tuple[Float[Array, " params"], dict[str, Any]]:
+    def _moved(self, key: Key[Array, ""], state: LangevinState) -> Move:
+        """K steps on the data of a state."""
         batch_key, noise_key = jax.random.split(key)
         batch_keys = jax.random.split(batch_key, self.num_steps)
         seen = self.potential.minibatch(batch_keys[0], state.data)
         metric = self._metric(seen, state)
-        plan = self.step_rule(Terrain(self.potential, seen, state.theta, metric.curvature), self.num_steps)
+        geometry = steps.LocalGeometry(self.potential, seen, state.theta, metric.curvature)
+        plan = self.step_rule(geometry, self.num_steps)
         h = plan.size
         # All noise of the round in one call: many small ones would cost more than the steps.
-        noise = metric.spread(normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
+        noise = metric.spread(linalg.normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
 
-        def step(k: Array, walk: Walk) -> Walk:
-            grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), walk.theta)
+        def step(k: Array, chain: Chain) -> Chain:
+            grad = self.potential.grad(self.potential.minibatch(batch_keys[k], state.data), chain.theta)
             drift = h * metric.downhill(grad)
             length = jnp.linalg.norm(drift)
-            first = jnp.where(k == 0, length, walk.first)
-            return Walk(walk.theta - drift + jnp.sqrt(2.0 * h) * noise[k], first, length)
+            first = jnp.where(k == 0, length, chain.first)
+            return Chain(chain.theta - drift + jnp.sqrt(2.0 * h) * noise[k], first, length)
 
         zero = jnp.zeros((), state.theta.dtype)
-        walk = jax.lax.fori_loop(0, plan.num_steps, step, Walk(state.theta, zero, zero))
+        theta, first, last = jax.lax.fori_loop(0, plan.num_steps, step, Chain(state.theta, zero, zero))
         spread = jnp.sqrt(2.0 * h) * jnp.linalg.norm(noise[0])
-        size = jnp.max(jnp.abs(walk.theta))
-        return walk.theta, {
+        size = jnp.max(jnp.abs(theta))
+        failures = {
+            Reason.DIVERGED: exploded(first, last, spread),
             # A chain so far out that rounding drowns its noise does not move.
-            "exploded": exploded(walk.first, walk.last, spread) | ~(epsilon(walk.theta) * size <= RESOLUTION * spread),
-            "step": h,
-            "step_capped": plan.capped | ~(size <= PATIENCE * spread),
-            "stiffness": h * metric.curvature,
+            Reason.UNRESOLVED: ~(epsilon(theta) * size <= RESOLUTION * spread),
         }
+        capped = plan.capped | ~(size <= PATIENCE * spread)
+        return Move(theta, failures, {"step": h, "step_capped": capped, "stiffness": h * metric.curvature})
 
     def _metric(self, data: Data, state: LangevinState) -> Flat | Whitened:
         if state.design is None:
@@ -196,6 +210,7 @@ class Langevin(Posterior):
         return Whitened(state.design.sqrt_cov, jnp.ones((), state.theta.dtype))
 
 
+@preset
 def lmc_ts(
     model: models.RewardModel,
     *,
@@ -205,10 +220,7 @@ def lmc_ts(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     preconditioner: str = "none",
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
     """LMC-TS: Thompson sampling with a Langevin chain, warm-started from round to round.
 
@@ -226,11 +238,7 @@ def lmc_ts(
         preconditioner: "none"; or "design", which steps along (P0 + eta L sum phi phi')^-1 with L the largest second
             derivative of the loss, and needs a handful of steps whatever the condition number. It is for linear and
             logistic models, and for safe or constant steps: a step of 1 is as long as Newton's.
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
-        window: only the last so many observations count.
-        minibatch: a step looks at so many observations, drawn at random, instead of all; safe steps are shorter by
-            1 + t / minibatch.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
 
     Returns:
         A policy.
@@ -247,17 +255,14 @@ def lmc_ts(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
-        prior=prior,
-        window=window,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
     rule = steps.resolve(step_rule, step_size)
     if preconditioner == "none":
         return policies.Thompson(model, chain(model, potential, rule, num_steps))
     if preconditioner != "design":
         raise validate.unknown("preconditioner", preconditioner, ("none", "design"))
-    if window is not None or minibatch is not None:
+    if data.get("window") is not None or data.get("minibatch") is not None:
         raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
     if isinstance(rule, (steps.PerObservation, steps.Theory)):
         raise ValueError(f"step_rule must be safe or constant with a preconditioner, but is {type(rule).__name__}")
@@ -265,6 +270,7 @@ def lmc_ts(
     return policies.Thompson(model, chain(model, potential, rule, num_steps, design))
 
 
+@preset
 def chain(
     model: models.RewardModel,
     potential: potentials.Potential,

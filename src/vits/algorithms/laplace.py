@@ -7,17 +7,19 @@ The mode is followed by damped Newton steps, warm-started from the round before.
 Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
+from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.preset import preset
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import guarded, is_unresolved
-from vits.potentials import Belief, Data, Potential
-from vits.types import Info, Observation, Scalar
+from vits.potentials import Centre, Data, DataOptions, Potential
+from vits.types import Info, Observation, Reason, Scalar
 
 TOLERANCE = 0.05
 """How far from the mode a round may end, in posterior standard deviations by Newton's own estimate."""
@@ -41,7 +43,6 @@ class Laplace(GaussianPosterior):
 
     potential: Potential
     num_steps: int
-    batch_size: int | None = None
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
@@ -50,10 +51,10 @@ class Laplace(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
         """Add the observation, go to the mode, and look at the curvature there."""
-        data = self.potential.observe(state.data, observation, Belief(state.mean))
+        data = self.potential.observe(state.data, observation, Centre(state.mean))
         batch = self.potential.minibatch(key, data)
-        size = newton.sample_step(self.potential.count(data), self.batch_size)
-        walk = newton.minimum(
+        size = 1.0 / self.potential.inflation(batch)
+        descent = newton.minimum(
             lambda theta: newton.slopes(self.potential, batch, theta),
             state.mean,
             floor=self.potential.prior.precision,
@@ -62,18 +63,19 @@ class Laplace(GaussianPosterior):
             max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
             size=size,
         )
-        mode: newton.Minimum = walk.point
+        mode: newton.Minimum = descent.point
         return guarded(
             observation,
             state,
             LaplaceState(mode.theta, mode.sqrt_cov, data),
             parameters=(mode.theta, mode.sqrt_cov, mode.distance),
-            exploded=is_unresolved(mode.theta, mode.sqrt_cov),
-            step=walk.smallest_step,
-            step_capped=(walk.smallest_step < size) | mode.was_raised | (mode.distance > TOLERANCE),
+            failures={Reason.UNRESOLVED: is_unresolved(mode.theta, mode.sqrt_cov)},
+            step=descent.smallest_step,
+            step_capped=(descent.smallest_step < size) | mode.was_raised | (mode.distance > TOLERANCE),
         )
 
 
+@preset
 def laplace_ts(
     model: models.RewardModel,
     *,
@@ -81,11 +83,7 @@ def laplace_ts(
     prior_precision: Scalar | float = 1.0,
     num_steps: int = 10,
     curvature: str | potentials.CurvatureForm = "exact",
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    fold_after: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """Laplace-TS: Thompson sampling from the Gaussian at the posterior's mode.
 
@@ -99,14 +97,7 @@ def laplace_ts(
             end away from the mode are reported by `info.step_capped`.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
-        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
-            is a variance, one for each parameter, or a matrix.
-        window: only the last so many observations count.
-        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For linear and logistic models.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
-            shorter by 1 + t / minibatch; many times the number of parameters, or the covariance is noisy.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
         A policy.
@@ -124,10 +115,6 @@ def laplace_ts(
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
         curvature=curvature,
-        prior=prior,
-        window=window,
-        fold_after=fold_after,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
-    return policies.Thompson(model, Laplace(potential, num_steps, minibatch))
+    return policies.Thompson(model, Laplace(potential, num_steps))

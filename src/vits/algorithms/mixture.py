@@ -11,22 +11,24 @@ responsibilities r_ik = q(z_i = k) from the factors, and then the factors from t
 Reference: Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import digamma
 from jaxtyping import Array, Float, Key
+from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
 from vits.algorithms.exact import shrunk
+from vits.algorithms.preset import preset
 from vits.history import Buffer, History, buffer
 from vits.inference.base import Posterior
 from vits.inference.guards import guarded, is_unresolved
 from vits.inference.per_arm import PerArm
 from vits.linalg import normal
-from vits.potentials import Prior
-from vits.types import Info, Observation, Scalar
+from vits.potentials import BufferOptions, Prior
+from vits.types import Info, Observation, Reason, Scalar
 
 
 class Factors(NamedTuple):
@@ -109,8 +111,8 @@ class Mixture(Posterior):
             new = MixtureState(factors, prior_mean, data)
         # By the noise believed until now: a reward that is far off widens the new one until nothing is too far.
         noise = jnp.sqrt(state.factors.scale / state.factors.shape)
-        lost = is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)
-        return guarded(observation, state, new, parameters=new.factors, exploded=lost)
+        failures = {Reason.UNRESOLVED: is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)}
+        return guarded(observation, state, new, parameters=new.factors, failures=failures)
 
     def sample(self, key: Key[Array, ""], state: MixtureState) -> Float[Array, " params"]:
         """sum_k E[pi_k] w_k, with sigma2_k ~ InvGamma(alpha_k, beta_k) and w_k ~ N(u_k, sigma2_k V_k)."""
@@ -199,6 +201,7 @@ def _inverse_sqrt(precision: Float[Array, "params params"]) -> Float[Array, "par
     return linalg.sqrt_of_inverse(linalg.cholesky(precision))
 
 
+@preset
 def vts(
     model: models.RewardModel,
     *,
@@ -206,14 +209,12 @@ def vts(
     num_components: int = 2,
     num_steps: int = 10,
     prior_precision: Scalar | float = 1.0,
-    prior: tuple[Any, Any] | None = None,
     prior_shape: Scalar | float = 1.0,
     prior_scale: Scalar | float = 1.0,
     prior_weight: Scalar | float = 1.0,
     separation: Scalar | float = 1.0,
-    window: int | None = None,
-    capacity: int | None = None,
-) -> policies.ThompsonPerArm:
+    **data: Unpack[BufferOptions],
+) -> policies.Thompson:
     """VTS: for every arm a variational mixture of linear regressions with unknown noise.
 
         sigma2_k ~ InvGamma(alpha_k, beta_k),   w_k ~ N(u_k, sigma2_k V_k),   a = argmax sum_k E[pi_k] phi_a' w_k
@@ -224,13 +225,12 @@ def vts(
         num_components: M, Gaussians in an arm's mixture; with 1 the posterior is exact and keeps no data.
         num_steps: sweeps of mean-field updates a round.
         prior_precision: lambda; V0 = I / lambda, in units of the noise variance.
-        prior: (u0, V0) to use instead.
         prior_shape: alpha0.
         prior_scale: beta0; sqrt(beta0 / alpha0) is the noise to expect, in the unit of the rewards.
         prior_weight: gamma0.
         separation: how many prior standard deviations the components' prior means lie around u0.
-        window: only the last so many observations of an arm count.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        data: prior (u0, V0 in units of the noise variance), window (of an arm), capacity; see
+            `vits.potentials.BufferOptions`.
 
     Returns:
         A policy.
@@ -253,6 +253,7 @@ def vts(
     positive = {"prior_shape": prior_shape, "prior_scale": prior_scale, "prior_weight": prior_weight}
     for name, value in (positive | {"separation": separation}).items():
         validate.positive(name, value)
+    prior, window = data.get("prior"), data.get("window")
     if window is not None and num_components == 1:
         raise ValueError(f"window needs num_components of at least 2, since one keeps no data, but is {window}")
     ridge = potentials.ridge_prior(model.num_params, inverse_temperature=1.0, prior_precision=prior_precision)
@@ -262,6 +263,6 @@ def vts(
         separation=jnp.asarray(separation, float),
         num_components=num_components,
         num_steps=num_steps,
-        buffer=buffer(capacity=capacity, window=window),
+        buffer=buffer(capacity=data.get("capacity"), window=window),
     )
-    return policies.ThompsonPerArm(model, PerArm(mixture, num_arms))
+    return policies.Thompson(model, PerArm(mixture, num_arms))

@@ -11,18 +11,20 @@ For a quadratic U_t one step with rho = 1 is exact. Where a full step would over
 Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.preset import preset
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import guarded, is_unresolved
-from vits.potentials import Belief, Data, Expectations, Potential
-from vits.types import Info, Observation, Scalar
+from vits.potentials import Centre, Data, DataOptions, Expectations, Potential
+from vits.types import Info, Observation, Reason, Scalar
 
 
 class Gaussian(NamedTuple):
@@ -72,7 +74,6 @@ class Natural(GaussianPosterior):
     potential: Potential
     step_size: Scalar
     num_steps: int
-    batch_size: int | None = None
     tolerance: Scalar | float = 0.0
 
     def init(self, key: Key[Array, ""]) -> NaturalState:
@@ -84,10 +85,10 @@ class Natural(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
         """Add the observation, then take the steps."""
-        data = self.potential.observe(state.data, observation, Belief(state.mean, state.sqrt_cov))
+        data = self.potential.observe(state.data, observation, Centre(state.mean, state.sqrt_cov))
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
-        size = newton.sample_step(self.potential.count(data), self.batch_size)
+        size = 1.0 / self.potential.inflation(batch)
         rho, num_steps = self.step_size * size, jnp.where(size < 1.0, 1, self.num_steps)
 
         def look(q: Gaussian, was_raised: Bool[Array, ""]) -> Point:
@@ -117,23 +118,24 @@ class Natural(GaussianPosterior):
 
         floor = self.potential.prior.precision
         first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
-        walk = newton.walked(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
-        point: Point = walk.point
+        descent = newton.descend(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
+        point: Point = descent.point
         q = point.gaussian
         return guarded(
             observation,
             state,
             NaturalState(q.mean, q.sqrt_cov, q.precision, data),
             parameters=point,
-            exploded=is_unresolved(q.mean, q.sqrt_cov),
-            step=walk.smallest_step,
-            step_capped=(walk.smallest_step < rho) | point.was_raised | self._is_late(point),
+            failures={Reason.UNRESOLVED: is_unresolved(q.mean, q.sqrt_cov)},
+            step=descent.smallest_step,
+            step_capped=(descent.smallest_step < rho) | point.was_raised | self._is_late(point),
         )
 
     def _is_late(self, point: Point) -> Bool[Array, ""]:
         return jnp.asarray(False) if self.potential.sees_again else point.distance > self.tolerance
 
 
+@preset
 def vits_ng(
     model: models.RewardModel,
     *,
@@ -143,11 +145,7 @@ def vits_ng(
     num_steps: int | None = None,
     tolerance: Scalar | float = 0.05,
     curvature: str | potentials.CurvatureForm = "exact",
-    prior: tuple[Any, Any] | None = None,
-    window: int | None = None,
-    fold_after: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS with natural gradients: the same posterior in one or two steps, whatever the condition number.
 
@@ -164,14 +162,7 @@ def vits_ng(
         tolerance: after the first step, none is taken within so many posterior standard deviations of the optimum.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
-        prior: (mean, covariance) of a Gaussian prior instead of the paper's, which eta does not touch; the covariance
-            is a variance, one for each parameter, or a matrix.
-        window: only the last so many observations count.
-        fold_after: the last so many observations count as they are, older ones as quadratic expansions around what was
-            believed when they became old; a round then costs the same at every t. For linear and logistic models.
-        minibatch: a round looks at so many observations, drawn at random, instead of all, and takes one step that is
-            shorter by 1 + t / minibatch, so that the mean jitters by no more than 0.7 posterior standard deviations.
-        capacity: how many observations will come at most, for models that keep them; `simulate` knows.
+        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
         A policy.
@@ -189,7 +180,7 @@ def vits_ng(
     if not validate.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
     if num_steps is None:
-        num_steps = 2 if fold_after is None else 10
+        num_steps = 2 if data.get("fold_after") is None else 10
     validate.count("num_steps", num_steps)
     validate.not_negative("tolerance", tolerance)
     potential = potentials.potential(
@@ -197,11 +188,7 @@ def vits_ng(
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
         curvature=curvature,
-        prior=prior,
-        window=window,
-        fold_after=fold_after,
-        minibatch=minibatch,
-        capacity=capacity,
+        **data,
     )
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
-    return policies.Thompson(model, Natural(potential, rho, num_steps, minibatch, near))
+    return policies.Thompson(model, Natural(potential, rho, num_steps, near))

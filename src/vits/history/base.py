@@ -45,11 +45,12 @@ class Minibatch(eqx.Module):
 
     @property
     def inflation(self) -> Scalar:
-        """How much shorter than on all the data steps have to be: 1 + count / m once the sample is not all.
+        """How much shorter than on all the data steps have to be: 1 + t / m for m of t observations, 1 for all.
 
-        The noise of a gradient has count / m times the variance that one observation each would bring, so steps
-        that much shorter jitter no more than those of a single draw. The 1 makes room for the spectra of other
-        samples, which differ most when the sample is nearly all.
+        The noise of a gradient of m out of t observations has t / m times the variance that one observation each would
+        bring, so gradient steps that much shorter jitter no more than those of a single draw. Newton steps of size s
+        turn it into a jitter of s / (2 - s) t / m posterior variances: at most half of one. The 1 makes room for the
+        spectra of other samples, which differ most when the sample is nearly all.
         """
         size = self.rewards.shape[0]
         return jnp.where(self.count > size, 1.0 + self.count / size, 1.0)

@@ -1,17 +1,28 @@
 """What every posterior offers."""
 
 import abc
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Float, Key
+from typing_extensions import override
 
 from vits.types import Info, Observation, State
 
 
+class Moments(NamedTuple):
+    """Mean and a square root of the covariance, Sigma = sqrt_cov sqrt_cov'; stacked for a posterior per arm."""
+
+    mean: Float[Array, "*arms params"]
+    sqrt_cov: Float[Array, "*arms params params"]
+
+
 class Posterior(eqx.Module):
     """A distribution over the parameters of a reward model that learns from observations."""
+
+    is_chain: ClassVar[bool] = False
+    """Whether draws are the positions of a Markov chain, which has to `advance` even without an observation."""
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> State:
@@ -19,25 +30,26 @@ class Posterior(eqx.Module):
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after one observation more, and what happened; a failed update returns the old state."""
+        """The state after one more observation, and what happened; a failed update returns the old state."""
 
     @abc.abstractmethod
-    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, "*arms params"]:
         """One draw of the parameters."""
 
+    def moments(self, state: State) -> Moments | None:
+        """Mean and square root of the covariance; None where they can only be estimated from draws."""
+        return None
 
-class Moments(NamedTuple):
-    """Mean and a square root of the covariance, Sigma = sqrt_cov sqrt_cov'."""
-
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
+    def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """For a chain, the state after a round without an observation, and what happened."""
+        raise NotImplementedError(f"{type(self).__name__} is not a chain")
 
 
 class GaussianPosterior(Posterior):
     """A posterior that is a Gaussian: its states have the fields `mean` and `sqrt_cov`."""
 
+    @override
     def moments(self, state: State) -> Moments:
-        """Mean and square root of the covariance."""
         return Moments(state.mean, state.sqrt_cov)
 
     def sample(self, key: Key[Array, ""], state: State) -> Float[Array, " params"]:

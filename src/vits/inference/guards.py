@@ -1,5 +1,10 @@
-"""Health checks of an update, and the guard that keeps a failed one from leaving a trace."""
+"""Health checks of an update, and the guard that keeps a failed one from leaving a trace.
 
+`choose` and `overflowed` know `vits.history.Undoable`, the parts of a state that undo their last change in place.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -8,10 +13,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from vits.history import Undoable
-from vits.types import Info, Observation, Scalar, State, all_finite, report
+from vits.types import Info, Observation, Reason, Scalar, State, all_finite, first_reason, new_info
 
 EXPLOSION = 100.0
 """How many times longer the later steps of a round may be than its first and the spread of its draws together."""
+
+RESOLUTION = 0.1
+"""What rounding a mean to the working precision may move it by, in standard deviations."""
+
+Failures = Mapping[Reason, Bool[Array, ""]]
+"""Health checks of an algorithm: whether each reason to reject an update applies, the first cause first."""
 
 
 def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
@@ -20,10 +31,6 @@ def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
     Stable steps shorten from one to the next, up to the noise of the draws; those beyond 2 / lmax grow by a factor.
     """
     return ~(last <= EXPLOSION * (first + spread))
-
-
-RESOLUTION = 0.1
-"""What rounding a mean to the working precision may move it by, in standard deviations."""
 
 
 def epsilon(like: Float[Array, "..."]) -> float:
@@ -46,19 +53,36 @@ def is_drowned(sqrt_cov: Float[Array, "params params"], curvature: Scalar) -> Bo
 
 
 def guarded(
-    observation: Observation, old: State, new: State, *, parameters: PyTree[Any], **diagnostics: Any
+    observation: Observation,
+    old: State,
+    new: State,
+    *,
+    parameters: PyTree[Any],
+    failures: Failures = MappingProxyType({}),
+    **diagnostics: Any,
 ) -> tuple[State, Info]:
-    """The new state if the observation and the new `parameters` are finite and the data fit, else the old one.
+    """The new state if the update is healthy, else the old one; and what happened.
 
-    Features whose squares overflow are not finite enough: a saturated likelihood would take them in without a trace.
+    Args:
+        observation: what was learned from.
+        old: the state before.
+        new: the state after.
+        parameters: what must be finite in the new state.
+        failures: the algorithm's own health checks.
+        diagnostics: the other fields of `Info`.
+
+    Features whose squares overflow are rejected too: a saturated likelihood would take them in without a trace.
     """
-    is_finite = all_finite((observation.features @ observation.features, observation.reward, parameters))
-    rejected = ~is_finite | overflowed(new) | diagnostics.pop("exploded", False)
-    return choose(~rejected, new, old), report(is_finite=is_finite, rejected=rejected, **diagnostics)
-
-
-def _is_undoable(node: Any) -> bool:
-    return isinstance(node, Undoable)
+    square, reward = observation.features @ observation.features, observation.reward
+    is_finite = all_finite((square, reward, parameters))
+    reason = first_reason(
+        (Reason.OBSERVATION, ~all_finite((observation.features, reward))),
+        (Reason.FEATURES, ~jnp.isfinite(square)),
+        (Reason.FULL, overflowed(new)),
+        (Reason.PARAMETERS, ~is_finite),
+        *failures.items(),
+    )
+    return choose(reason == 0, new, old), new_info(is_finite=is_finite, reason=reason, **diagnostics)
 
 
 def overflowed(state: State) -> Bool[Array, ""]:
@@ -74,3 +98,7 @@ def choose(use_new: Bool[Array, ""], new: State, old: State) -> State:
         return a.undo_unless(use_new, b) if _is_undoable(a) else jnp.where(use_new, a, b)
 
     return jax.tree.map(pick, new, old, is_leaf=_is_undoable)
+
+
+def _is_undoable(node: Any) -> bool:
+    return isinstance(node, Undoable)

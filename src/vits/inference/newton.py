@@ -31,10 +31,10 @@ class Line(NamedTuple):
     slope_at_end: Scalar
 
 
-class Walk(NamedTuple):
+class Descent(NamedTuple):
     """Where damped steps have led, after how many of them; `size` is that of the next trial.
 
-    `smallest_step` is below the size of a full one if some trial was not taken, and 0 if the walk ended there.
+    `smallest_step` is below the size of a full one if some trial was not taken, and 0 if the descent ended there.
     """
 
     point: Any
@@ -43,42 +43,42 @@ class Walk(NamedTuple):
     smallest_step: Scalar
 
 
-def walked(
+def descend(
     start: Any,
     trial: Callable[[Any, Scalar], Line],
     *,
     size: Scalar,
     max_steps: Int[Array, ""] | int,
     tolerance: Scalar | float,
-) -> Walk:
+) -> Descent:
     """One step from `start`, and more, `max_steps` at most, until the `distance` of the point is within the tolerance.
 
     Each is the first of `size`, `size`/2, `size`/4, ... whose end is finite and has not left a minimum far behind,
 
         slope at end <= 1/2 |slope at start|.
 
-    If there is none, the walk is over. On a quadratic this is Armijo's condition with constant 1/4 (the approximate
+    If there is none, the descent is over. On a quadratic this is Armijo's condition with constant 1/4 (the approximate
     Wolfe condition of Hager and Zhang, 2005); being about slopes, it needs no values and survives single precision.
     """
     shortest = size * 0.5**MAX_HALVINGS
 
-    def attempt(walk: Walk) -> Walk:
-        line = trial(walk.point, walk.size)
+    def attempt(descent: Descent) -> Descent:
+        line = trial(descent.point, descent.size)
         accepted = line.slope_at_end <= 0.5 * jnp.abs(line.slope_at_start) + NEGLIGIBLE  # false for a NaN
-        taken = jnp.where(accepted, walk.size, jnp.where(walk.size > shortest, jnp.inf, 0.0))
-        return Walk(
-            point=choose(accepted, line.end, walk.point),
-            size=jnp.where(accepted, size, 0.5 * walk.size),
-            num_steps=walk.num_steps + accepted.astype(walk.num_steps.dtype),
-            smallest_step=jnp.minimum(walk.smallest_step, taken),
+        taken = jnp.where(accepted, descent.size, jnp.where(descent.size > shortest, jnp.inf, 0.0))
+        return Descent(
+            point=choose(accepted, line.end, descent.point),
+            size=jnp.where(accepted, size, 0.5 * descent.size),
+            num_steps=descent.num_steps + accepted.astype(descent.num_steps.dtype),
+            smallest_step=jnp.minimum(descent.smallest_step, taken),
         )
 
-    def unfinished(walk: Walk) -> Bool[Array, ""]:
-        is_near = (walk.num_steps > 0) & (walk.point.distance <= tolerance)
-        return ~is_near & (walk.num_steps < max_steps) & (walk.size >= shortest)
+    def unfinished(descent: Descent) -> Bool[Array, ""]:
+        is_near = (descent.num_steps > 0) & (descent.point.distance <= tolerance)
+        return ~is_near & (descent.num_steps < max_steps) & (descent.size >= shortest)
 
     # The first trial outside the loop: it is mostly the only one, and then nothing has to be carried around.
-    return jax.lax.while_loop(unfinished, attempt, attempt(Walk(start, size, jnp.asarray(0), size)))
+    return jax.lax.while_loop(unfinished, attempt, attempt(Descent(start, size, jnp.asarray(0), size)))
 
 
 MOST_RAISED = 4.0**19
@@ -121,17 +121,6 @@ def share_of(potential: Potential) -> float:
     return 0.0 if potential.is_convex else HALF
 
 
-def sample_step(count: Int[Array, ""], batch_size: int | None) -> Scalar:
-    """The largest step that keeps the noise of a sample down: 1 if it is all the data, else 1 / (1 + count / m).
-
-    The gradient of m out of t observations has noise of t / m times the curvature's covariance. Newton steps of size s
-    turn this into a jitter of s / (2 - s) t / m posterior variances: with this step, at most half of one.
-    """
-    if batch_size is None:
-        return jnp.ones(())
-    return jnp.where(count > batch_size, 1.0 / (1.0 + count / batch_size), 1.0)
-
-
 class Slopes(NamedTuple):
     """Gradient and Hessian of U at a point."""
 
@@ -168,7 +157,7 @@ def minimum(
     tolerance: float,
     max_steps: Int[Array, ""] | int,
     size: Scalar | float = 1.0,
-) -> Walk:
+) -> Descent:
     """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
     H is raised above `share` of `floor`, and s found by backtracking from `size`.
@@ -187,4 +176,4 @@ def minimum(
         return Line(end, at.grad @ direction, end.grad @ direction)
 
     size = jnp.asarray(size, start.dtype)
-    return walked(look(start), trial, size=size, max_steps=max_steps, tolerance=tolerance)
+    return descend(look(start), trial, size=size, max_steps=max_steps, tolerance=tolerance)

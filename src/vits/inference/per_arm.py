@@ -4,25 +4,18 @@ Arms share nothing but the prior. What a posterior keeps for itself is stacked, 
 arms go into one pool (`paged.py`).
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from typing_extensions import override
 
 from vits import validate
 from vits.history import History, SlidingHistory
 from vits.history.paged import paged
-from vits.inference.base import Posterior
-from vits.types import Info, Observation, State
-
-
-@runtime_checkable
-class Walker(Protocol):
-    """A posterior whose draws are the places of a chain: it has to move even when there is nothing to learn."""
-
-    def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """The state after a round without an observation."""
+from vits.inference.base import Moments, Posterior
+from vits.types import Info, Observation, Reason, State
 
 
 class PerArm(Posterior):
@@ -35,7 +28,7 @@ class PerArm(Posterior):
     num_arms: int
 
     def init(self, key: Key[Array, ""]) -> State:
-        """The prior for every arm: stacked leaves, and histories without a row."""
+        """The prior for every arm: stacked leaves, and empty histories."""
         like = jax.eval_shape(self.posterior.init, key)
         axes = jax.tree.map(lambda node: None if _is_history(node) else 0, like, is_leaf=_is_history)
         states = jax.vmap(self.posterior.init, out_axes=axes)(jax.random.split(key, self.num_arms))
@@ -47,14 +40,15 @@ class PerArm(Posterior):
         """The played arm learns; where draws come from chains, those of the other arms move on."""
         self._check_arm(observation.action)
         arm = jnp.asarray(observation.action)
-        # Out of range, an index would be clipped or dropped without a word: such an observation is no number.
+        # JAX clips out-of-range indices silently, so mark the observation NaN.
         exists = (arm >= 0) & (arm < self.num_arms)
         arm = jnp.where(exists, arm, 0)
         observation = observation._replace(reward=jnp.where(exists, observation.reward, jnp.nan))
         learn_key, move_key = jax.random.split(key)
         played, info = self.posterior.update(learn_key, _take(state, arm), observation)
+        info = info._replace(reason=jnp.where(exists, info.reason, int(Reason.NO_SUCH_ARM)))
         state = _put(state, arm, played)
-        if not isinstance(self.posterior, Walker):
+        if not self.posterior.is_chain:
             return state, info
         keys = jax.random.split(move_key, self.num_arms)
         moved, infos = jax.vmap(self.posterior.advance, (0, _axes(state)), (_axes(state), 0))(keys, state)
@@ -65,6 +59,10 @@ class PerArm(Posterior):
         """One draw of every arm's parameters."""
         keys = jax.random.split(key, self.num_arms)
         return jax.vmap(self.posterior.sample, (0, _axes(state)))(keys, state)
+
+    @override
+    def moments(self, state: State) -> Moments | None:
+        return jax.vmap(self.posterior.moments, (_axes(state),))(state)
 
     def of(self, state: State, arm: Int[Array, ""] | int) -> State:
         """The state of one arm, as the arm's own posterior knows it."""
@@ -110,6 +108,10 @@ def _unless(stays: Bool[Array, " arms"], moved: State, state: State) -> State:
 
 
 def _worst(infos: Info, info: Info, stays: Bool[Array, " arms"]) -> Info:
-    """What the played arm reports, with the failures of all that moved."""
+    """What the played arm reports, with the failures of all that moved; its own reason comes first."""
     worst = jax.tree.map(lambda all_arms, one: jnp.max(jnp.where(stays, one, all_arms)), infos, info)
-    return worst._replace(is_finite=jnp.all(infos.is_finite | stays) & info.is_finite, step=info.step)
+    return worst._replace(
+        is_finite=jnp.all(infos.is_finite | stays) & info.is_finite,
+        reason=jnp.where(info.reason > 0, info.reason, worst.reason),
+        step=info.step,
+    )

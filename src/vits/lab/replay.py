@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 from vits.environments.base import Environment
 from vits.policies import Policy
 from vits.simulation import Trace, simulate_each
-from vits.types import Info, Observation, report
+from vits.types import Info, Observation, new_info
 
 
 class Recorded(Policy):
@@ -29,7 +29,7 @@ class Recorded(Policy):
         self, key: Key[Array, ""], state: Int[Array, ""], observation: Observation
     ) -> tuple[Int[Array, ""], Info]:
         """The next round."""
-        return state + 1, report(is_finite=jnp.isfinite(observation.reward))
+        return state + 1, new_info(is_finite=jnp.isfinite(observation.reward))
 
 
 def replay(

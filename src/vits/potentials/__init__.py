@@ -5,30 +5,34 @@
 A posterior sees a potential only through its gradient and its Hessian, or their means under a Gaussian.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
+from typing_extensions import Unpack
 
 from vits import models, validate
 from vits.history import buffer
 from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
 from vits.potentials.autodiff import resolve as resolve_curvature
-from vits.potentials.base import Belief, Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
+from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
 from vits.potentials.glm import GlmPotential
+from vits.potentials.options import BufferOptions, DataOptions, SampleOptions, WindowOptions
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
 __all__ = [
     "AutodiffPotential",
-    "Belief",
+    "BufferOptions",
+    "Centre",
     "CurvatureForm",
     "Data",
+    "DataOptions",
     "Derivatives",
     "Expectations",
     "GlmPotential",
     "Potential",
     "Prior",
     "Quadratic",
+    "SampleOptions",
+    "WindowOptions",
     "gaussian_prior",
     "potential",
     "ridge_prior",
@@ -40,12 +44,8 @@ def potential(
     *,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
-    prior: tuple[Any, Any] | None = None,
     curvature: str | CurvatureForm = "exact",
-    window: int | None = None,
-    fold_after: int | None = None,
-    minibatch: int | None = None,
-    capacity: int | None = None,
+    **data: Unpack[DataOptions],
 ) -> Potential:
     """The potential of a model, in the cheapest form the model allows.
 
@@ -53,17 +53,17 @@ def potential(
         model: the reward model.
         inverse_temperature: eta.
         prior_precision: lambda, for the paper's prior N(0, I / (lambda eta)).
-        prior: (mean, covariance) of a Gaussian prior to use instead; eta does not touch it.
         curvature: what `hessian` returns for a model that is not generalised linear: "exact", "gauss_newton", or a
             function like `vits.potentials.autodiff.exact`.
-        window: only the last so many observations count.
-        fold_after: the last so many observations count as they are, older ones as quadratic expansions.
-        minibatch: a round looks at so many observations, drawn at random, instead of all.
-        capacity: how many observations will come at most; None leaves it to `simulate`.
+        data: see `DataOptions`.
 
     Returns:
         A quadratic potential for a linear model, sums over the observations for all others.
     """
+    validate.positive("inverse_temperature", inverse_temperature)
+    validate.positive("prior_precision", prior_precision)
+    prior, window, fold_after = data.get("prior"), data.get("window"), data.get("fold_after")
+    minibatch, capacity = data.get("minibatch"), data.get("capacity")
     eta = jnp.asarray(inverse_temperature, float)
     gaussian = ridge_prior(model.num_params, inverse_temperature=eta, prior_precision=prior_precision)
     if prior is not None:
@@ -97,7 +97,7 @@ def potential(
 
 def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
     validate.count("fold_after", fold_after)
-    # Where curvature has no bound, an expansion around a belief that is still wide can be off by any factor, for good.
+    # Where curvature has no bound, an expansion around a posterior that is still wide can be off by any factor.
     if not isinstance(model, models.Glm) or model.max_d2loss is None:
         raise ValueError(f"fold_after needs a linear or logistic model, but the model is {type(model).__name__}")
     for name, value in others.items():

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import linalg, validate
 from vits.history import BLOCK, Buffer, Rows
 from vits.models import OutputModel, RewardModel
-from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 MARGIN = 4.0
@@ -87,21 +88,25 @@ class AutodiffPotential(Potential):
         """An empty history."""
         return AutodiffData(self.buffer.init(self.model.dim, 4 * BLOCK if self.model.num_params >= MANY else BLOCK))
 
+    @override
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
-        """Where the model can learn from."""
         return self.model.start(key, self.prior.mean)
 
-    def observe(self, data: AutodiffData, observation: Observation, belief: Belief | None = None) -> AutodiffData:
-        """One row more."""
+    def observe(self, data: AutodiffData, observation: Observation, centre: Centre | None = None) -> AutodiffData:
+        """The history with one more row."""
         return AutodiffData(data.history.append(observation))
 
+    @override
     def count(self, data: AutodiffData) -> Int[Array, ""]:
-        """How many observations are in the history."""
         return data.history.count
 
     def minibatch(self, key: Key[Array, ""], data: AutodiffData) -> AutodiffData:
         """A sample of the history."""
         return data if self.batch_size is None else AutodiffData(data.history.minibatch(key, self.batch_size))
+
+    @override
+    def inflation(self, data: AutodiffData) -> Scalar:
+        return data.history.inflation
 
     def grad(self, data: AutodiffData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """eta sum_s grad nll + P0 (theta - m0)."""
@@ -164,7 +169,7 @@ class AutodiffPotential(Potential):
             points = theta[None] + jnp.concatenate([jnp.zeros_like(offsets[:1]), offsets, -offsets])
             products = jax.vmap(self._hessian_times, (None, 0, None))(data, points, signs[-1])
             theta = points[jnp.argmax(jnp.linalg.norm(products, axis=1))]
-        return MARGIN * data.history.inflation * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
+        return MARGIN * self.inflation(data) * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
 
     def _loss_grad(
         self, theta: Float[Array, " p"], phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
@@ -188,11 +193,10 @@ def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm
     """The form itself, or the named one, if the model allows it."""
     if callable(curvature):
         return curvature
-    if curvature not in CURVATURES:
-        raise validate.unknown("curvature", curvature, CURVATURES)
+    form = validate.choice("curvature", curvature, CURVATURES)
     if curvature == "gauss_newton" and not isinstance(model, OutputModel):
         raise ValueError(
             "curvature 'gauss_newton' needs a likelihood that depends on the parameters through the mean: "
             "give custom(mean, loss=...) instead of nll, or use 'exact'"
         )
-    return CURVATURES[curvature]
+    return form

@@ -22,8 +22,8 @@ class Prior(NamedTuple):
     precision: Float[Array, "params params"]
 
 
-class Belief(NamedTuple):
-    """What was believed before an observation: N(mean, B B') with B = sqrt_cov, or a point if that is None."""
+class Centre(NamedTuple):
+    """Where a potential expands observations that it folds: around N(mean, B B') with B = sqrt_cov, or at a point."""
 
     mean: Float[Array, " params"]
     sqrt_cov: Float[Array, "params params"] | None = None
@@ -58,8 +58,8 @@ class Potential(eqx.Module):
         """No observations yet."""
 
     @abc.abstractmethod
-    def observe(self, data: Data, observation: Observation, belief: Belief | None = None) -> Data:
-        """One observation more; potentials that fold old ones do so around the belief."""
+    def observe(self, data: Data, observation: Observation, centre: Centre | None = None) -> Data:
+        """The data with one more observation; potentials that fold old observations expand them around `centre`."""
 
     @abc.abstractmethod
     def count(self, data: Data) -> Int[Array, ""]:
@@ -118,12 +118,16 @@ class Potential(eqx.Module):
         """
 
     def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
-        """Where a posterior starts from: the prior mean, unless the model could not learn from there."""
+        """Where a posterior starts: the prior mean, unless the model could not learn from there."""
         return self.prior.mean
 
     def minibatch(self, key: Key[Array, ""], data: Data) -> Data:
         """The data as a step looks at them: all of them, or a random sample that stands for all."""
         return data
+
+    def inflation(self, data: Data) -> Scalar:
+        """How many times shorter steps have to be because `data` are a sample (`vits.history.Minibatch`): 1 if not."""
+        return jnp.ones(())
 
 
 def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
@@ -136,7 +140,7 @@ def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_p
 
 
 def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
-    """The prior N(mean, covariance), which eta does not touch.
+    """The prior N(mean, covariance), not scaled by eta.
 
     Args:
         num_params: number of parameters of the model.

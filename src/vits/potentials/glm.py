@@ -6,11 +6,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import linalg
 from vits.history import Buffer, Rows
 from vits.models import Glm
-from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 REACH = 3.0
@@ -45,7 +46,7 @@ class GlmPotential(Potential):
 
         l(f) ~ l' (f - f0) + 1/2 l'' (f - f0)^2,   f0 = phi' mean,
 
-    around the belief of that time, with l' and l'' averaged over it.
+    around the posterior of that time, with l' and l'' averaged over it.
     """
 
     model: Glm
@@ -65,7 +66,7 @@ class GlmPotential(Potential):
             folded=Folded(precision, precision @ mean) if self.folds else None,
         )
 
-    def observe(self, data: GlmData, observation: Observation, belief: Belief | None = None) -> GlmData:
+    def observe(self, data: GlmData, observation: Observation, centre: Centre | None = None) -> GlmData:
         """One row more, and phi phi' added to the bound; the row that leaves is folded."""
         bound, steepest = data.bound, self.model.max_d2loss
         if bound is not None and steepest is not None:
@@ -73,9 +74,9 @@ class GlmPotential(Potential):
         history = data.history.append(observation)
         if data.folded is None:
             return GlmData(history, bound)
-        if belief is None:
-            raise ValueError("belief must be given to a potential that folds observations, but is None")
-        return GlmData(history, bound, self._fold(data.folded, history.evicted, belief))
+        if centre is None:
+            raise ValueError("centre must be given to a potential that folds observations, but is None")
+        return GlmData(history, bound, self._fold(data.folded, history.evicted, centre))
 
     def count(self, data: GlmData) -> Int[Array, ""]:
         """How many observations are in the history, or were folded."""
@@ -86,6 +87,10 @@ class GlmPotential(Potential):
         if self.batch_size is None:
             return data
         return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None)
+
+    @override
+    def inflation(self, data: GlmData) -> Scalar:
+        return data.history.inflation
 
     def grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
@@ -108,13 +113,13 @@ class GlmPotential(Potential):
         return data.history.sum(term, Derivatives(past, self._past_precision(data)))
 
     @property
+    @override
     def sees_again(self) -> bool:
-        """Unless it folds."""
         return not self.folds
 
     @property
+    @override
     def is_convex(self) -> bool:
-        """Every loss of these models is."""
         return True
 
     def expectations(
@@ -159,7 +164,7 @@ class GlmPotential(Potential):
             return _gram(phi, weight * jnp.max(jnp.stack(nearby), axis=0))
 
         bound = self.inverse_temperature * data.history.sum(term) + self._past_precision(data)
-        return data.history.inflation * linalg.largest_eigenvalue_bound(bound)
+        return self.inflation(data) * linalg.largest_eigenvalue_bound(bound)
 
     def _past_precision(self, data: GlmData) -> Float[Array, "params params"]:
         """Of the prior, and of what was folded into it."""
@@ -170,14 +175,14 @@ class GlmPotential(Potential):
             return self.prior.precision @ (theta - self.prior.mean)
         return data.folded.precision @ theta - data.folded.linear
 
-    def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], belief: Belief) -> Folded:
+    def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], centre: Centre) -> Folded:
         """One observation more, by its expansion; an empty row, phi = 0, adds nothing."""
         phi, reward = row
-        f, r = (phi @ belief.mean)[None], reward[None]
-        if belief.sqrt_cov is None:
+        f, r = (phi @ centre.mean)[None], reward[None]
+        if centre.sqrt_cov is None:
             dloss, d2loss = self.model.dloss(f, r), self.model.d2loss(f, r)
         else:
-            dloss, d2loss = self.model.expected_derivatives(f, jnp.linalg.norm(phi @ belief.sqrt_cov)[None], r)
+            dloss, d2loss = self.model.expected_derivatives(f, jnp.linalg.norm(phi @ centre.sqrt_cov)[None], r)
         tempered = self.inverse_temperature * phi
         return Folded(
             precision=folded.precision + jnp.outer(d2loss * tempered, phi),

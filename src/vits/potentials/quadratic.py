@@ -5,9 +5,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import linalg
-from vits.potentials.base import Belief, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 
@@ -35,7 +36,7 @@ class Quadratic(Potential):
         mean, precision = self.prior
         return QuadraticData(precision, precision @ mean, jnp.asarray(0))
 
-    def observe(self, data: QuadraticData, observation: Observation, belief: Belief | None = None) -> QuadraticData:
+    def observe(self, data: QuadraticData, observation: Observation, centre: Centre | None = None) -> QuadraticData:
         """V + phi phi' and b + r phi, times eta."""
         tempered = self.inverse_temperature * observation.features
         return QuadraticData(
@@ -44,8 +45,8 @@ class Quadratic(Potential):
             seen=data.seen + 1,
         )
 
+    @override
     def count(self, data: QuadraticData) -> Int[Array, ""]:
-        """How many observations were seen."""
         return data.seen
 
     def grad(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
@@ -57,8 +58,8 @@ class Quadratic(Potential):
         return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), data.precision)
 
     @property
+    @override
     def is_convex(self) -> bool:
-        """It is."""
         return True
 
     def expectations(

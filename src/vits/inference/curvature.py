@@ -1,0 +1,117 @@
+"""Where the curvature A of a variational step comes from: Hessians, or gradients by Stein's identity."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from vits.potentials import Data, Potential
+
+
+class Points(NamedTuple):
+    """The points of one step: theta = mean + B eps. Mirrored: theta = mean -+ B eps too."""
+
+    eps: Float[Array, "directions params"]
+    mirrored: bool
+    thetas: Float[Array, "points params"]
+
+
+class Dense(NamedTuple):
+    """A symmetric matrix that is worth forming."""
+
+    matrix: Float[Array, "params params"]
+
+    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """A B."""
+        return self.matrix @ sqrt_cov
+
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """(D D' - A) D: zero when the precision D D' is the curvature."""
+        return (sqrt_precision @ sqrt_precision.T - self.matrix) @ sqrt_precision
+
+
+class Factored(NamedTuple):
+    """A = left' right of low rank, never formed."""
+
+    left: Float[Array, "rank params"]
+    right: Float[Array, "rank params"]
+
+    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """left' (right B)."""
+        return self.left.T @ (self.right @ sqrt_cov)
+
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """D D' D - right' (left D)."""
+        D = sqrt_precision
+        return D @ D.T @ D - self.right.T @ (self.left @ D)
+
+
+Curvature = Dense | Factored
+"""The curvature A of a step, known by what it does to the two square roots."""
+
+
+class Slope(NamedTuple):
+    """What a step sees from its points: the mean of grad U, and the curvature."""
+
+    grad: Float[Array, " params"]
+    curvature: Curvature
+
+
+class CurvatureRule(NamedTuple):
+    """`slope(potential, data, points, D)` gives the mean gradient and the curvature of a step.
+
+    `max_blur` is how large rounding errors in B may be, relative to its narrowest direction, before steps with such a
+    curvature no longer move B: a curvature made of gradients has the rounding error of D' B.
+    """
+
+    slope: Callable[[Potential, Data, Points, Float[Array, "params params"]], Slope]
+    max_blur: float = math.inf
+
+
+def _mean_hessian(
+    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
+) -> Slope:
+    """A = the mean of hess U over the points."""
+    grads, hessian = potential.derivatives(data, points.thetas)
+    return Slope(jnp.mean(grads, axis=0), Dense(hessian))
+
+
+def _stein_plain(
+    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
+) -> Slope:
+    """E[hess U] = E[Sigma^-1 (theta - mu) grad U'] = E[D eps grad U'], averaged over the points."""
+    return Slope(*stein_factors(potential, data, points, sqrt_precision))
+
+
+def _stein(potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]) -> Slope:
+    """The symmetric part of that, formed only where its rank is too high to save work."""
+    grad, (left, right) = stein_factors(potential, data, points, sqrt_precision)
+    rank, dim = left.shape
+    if 2 * rank < dim:
+        return Slope(grad, Factored(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left])))
+    product = left.T @ right
+    return Slope(grad, Dense(0.5 * (product + product.T)))
+
+
+def stein_factors(
+    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
+) -> tuple[Float[Array, " params"], Factored]:
+    """The mean gradient, and D eps and grad U as the factors of Stein's curvature."""
+    grads = jax.vmap(potential.grad, (None, 0))(data, points.thetas)
+    directions = points.eps.shape[0]
+    odd = 0.5 * (grads[:directions] - grads[directions:]) if points.mirrored else grads
+    # Transposed twice, so that the product with it runs along last axes: along first ones it takes three times as long.
+    return jnp.mean(grads, axis=0), Factored((sqrt_precision @ points.eps.T).T, odd / directions)
+
+
+exact_curvature = CurvatureRule(_mean_hessian)
+"""The mean Hessian over the points."""
+
+stein_plain = CurvatureRule(_stein_plain, max_blur=0.01)
+"""The paper's Hessian-free A as it stands: of low rank and not symmetric."""
+
+stein = CurvatureRule(_stein, max_blur=0.01)
+"""The symmetric part of the Hessian-free A."""

@@ -1,0 +1,85 @@
+"""How D, the transposed inverse of the square root B, follows B from step to step."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jaxtyping import Array, Float
+
+from vits import linalg
+from vits.inference.curvature import Curvature
+from vits.types import Scalar
+
+
+class InverseRule(NamedTuple):
+    """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end.
+
+    `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it. A D that
+    `drifts` can be lost in a single step; the first of a round, which meets the new observation, is the longest.
+    """
+
+    step: Callable[
+        [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
+        Float[Array, "params params"],
+    ]
+    finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
+    reach: float = math.inf
+    drifts: bool = False
+
+
+def _solved(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """D = B^-T, by solving."""
+    return linalg.inverse(new_sqrt_cov).T
+
+
+def _first_order(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
+    return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
+
+
+def _unmoved(
+    new_sqrt_cov: Float[Array, "params params"],
+    sqrt_precision: Float[Array, "params params"],
+    curvature: Curvature,
+    step: Scalar,
+) -> Float[Array, "params params"]:
+    """The D that the round began with."""
+    return sqrt_precision
+
+
+def _as_it_is(
+    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
+) -> Float[Array, "params params"]:
+    """D needs no repair."""
+    return sqrt_precision
+
+
+def _newton_schulz(
+    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
+) -> Float[Array, "params params"]:
+    """C <- 2 C - C (B C), transposed: D <- 2 D - D B' D, which squares the error I - D' B."""
+    return 2.0 * sqrt_precision - sqrt_precision @ (sqrt_cov.T @ sqrt_precision)
+
+
+exact_inverse = InverseRule(_solved, _as_it_is)
+"""VITS-I: one inversion a step."""
+
+first_order_inverse = InverseRule(_first_order, _as_it_is, drifts=True)
+"""VITS-II: three products a step."""
+
+frozen_inverse = InverseRule(_unmoved, _newton_schulz, reach=1.0)
+"""D stays through the round and is repaired at its end: one product a step.
+
+On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by
+2 (1 - h a)^K - 1. That is -0.26 at h a K = 1 and goes to -1, a covariance that swings forever, beyond: hence `reach`.
+"""
