@@ -11,7 +11,7 @@ from benchmarks.timing import Compilations, Measurement, best_seconds, exponent
 from vits import simulation
 from vits.history import with_capacity
 from vits.policies import Policy
-from vits.potentials import Belief
+from vits.potentials import Centre
 from vits.types import Observation
 
 ROUNDS = (100, 300, 1000, 3000, 10_000)
@@ -76,7 +76,7 @@ def _filled(policy: Policy, t: int) -> Any:
 
     def add(i: Any, data: Any) -> Any:
         observation = Observation(features[i], (features[i, 0] > 0).astype(features.dtype))
-        return observe(data, observation, Belief(state.mean, state.sqrt_cov))
+        return observe(data, observation, Centre(state.mean, state.sqrt_cov))
 
     return state._replace(data=jax.jit(lambda data: jax.lax.fori_loop(0, t, add, data))(state.data))
 

@@ -9,7 +9,7 @@ from trust.cases import ALGORITHMS, FAULTS
 
 import vits
 from vits.inference import guards
-from vits.types import report
+from vits.types import new_info
 
 FAST = ("lin_ts",)
 SAMPLE = (
@@ -77,7 +77,7 @@ class Forgetful(eqx.Module):
         count, inner = state
         new, _ = self.honest.update(key, inner, observation)
         kept = guards.choose(count % 5 != 4, new, inner)
-        return (count + 1, kept), report(is_finite=jnp.asarray(True))
+        return (count + 1, kept), new_info(is_finite=jnp.asarray(True))
 
 
 class Blind(Forgetful):
@@ -87,7 +87,7 @@ class Blind(Forgetful):
         count, inner = state
         new, _ = self.honest.update(key, inner, observation)
         poisoned = new._replace(mean=new.mean + 0.0 * observation.reward)
-        return (count + 1, poisoned), report(is_finite=jnp.asarray(True))
+        return (count + 1, poisoned), new_info(is_finite=jnp.asarray(True))
 
 
 @pytest.mark.parametrize(("broken", "fault"), [(Forgetful, "nothing"), (Blind, "reward nan")])

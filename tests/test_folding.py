@@ -10,7 +10,7 @@ from trust import folding as folding_campaign
 import vits
 from vits import models, potentials
 from vits.history import buffer
-from vits.potentials import Belief, potential
+from vits.potentials import Centre, potential
 from vits.types import Observation
 
 DIM, COUNT = 3, 40
@@ -24,9 +24,9 @@ LATER = jnp.asarray([1.0, 0.7, -0.4])
 
 
 @eqx.filter_jit
-def observed(U, count=COUNT, belief=None):
+def observed(U, count=COUNT, centre=None):
     def add(data, row):
-        return U.observe(data, Observation(*row), belief), None
+        return U.observe(data, Observation(*row), centre), None
 
     return jax.lax.scan(add, U.init(), (FEATURES[:count], REWARDS[:count]))[0]
 
@@ -42,9 +42,9 @@ def exact(model):
 def test_the_expansion_of_one_observation_by_hand():
     """phi = 2, r = 1, mean 1/2: f0 = 1, l' = 1 / (1 + e^-1) - 1, l'' = e^-1 / (1 + e^-1)^2; the prior is N(0, 1)."""
     U = potential(models.logistic(1), inverse_temperature=1.0, prior_precision=1.0, fold_after=1)
-    data = U.observe(U.init(), Observation(jnp.asarray([2.0]), jnp.asarray(1.0)), Belief(jnp.asarray([7.0])))
+    data = U.observe(U.init(), Observation(jnp.asarray([2.0]), jnp.asarray(1.0)), Centre(jnp.asarray([7.0])))
     np.testing.assert_array_equal(data.folded.precision, [[1.0]])  # the last observation is as it was
-    data = U.observe(data, Observation(jnp.asarray([0.0]), jnp.asarray(0.0)), Belief(jnp.asarray([0.5])))
+    data = U.observe(data, Observation(jnp.asarray([0.0]), jnp.asarray(0.0)), Centre(jnp.asarray([0.5])))
     slope, curvature = 1.0 / (1.0 + np.exp(-1.0)) - 1.0, np.exp(-1.0) / (1.0 + np.exp(-1.0)) ** 2
     np.testing.assert_allclose(data.folded.precision, [[1.0 + 4.0 * curvature]], rtol=1e-6)
     np.testing.assert_allclose(data.folded.linear, [2.0 * (curvature - slope)], rtol=1e-6)
@@ -59,7 +59,7 @@ def test_of_a_quadratic_loss_nothing_is_lost():
         buffer=buffer(window=5),
         folds=True,
     )
-    data = observed(U, belief=Belief(MEAN, ROOT))
+    data = observed(U, centre=Centre(MEAN, ROOT))
     full = exact(linear)
     all_data = observed(full)
     np.testing.assert_allclose(U.grad(data, LATER), full.grad(all_data, LATER), rtol=1e-5)
@@ -71,7 +71,7 @@ def test_of_a_quadratic_loss_nothing_is_lost():
 def test_around_a_point_gradient_and_hessian_there_are_exact():
     model = models.logistic(DIM)
     U, full = folding(model, 4), exact(model)
-    data, all_data = observed(U, belief=Belief(MEAN)), observed(full)
+    data, all_data = observed(U, centre=Centre(MEAN)), observed(full)
     np.testing.assert_allclose(U.grad(data, MEAN), full.grad(all_data, MEAN), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(U.hessian(data, MEAN), full.hessian(all_data, MEAN), rtol=1e-4, atol=1e-4)
     assert float(U.largest_curvature(data, MEAN)) >= np.linalg.eigvalsh(U.hessian(data, MEAN))[-1]
@@ -80,7 +80,7 @@ def test_around_a_point_gradient_and_hessian_there_are_exact():
 def test_around_a_gaussian_expectations_under_it_are_exact():
     model = models.logistic(DIM)
     U, full, key = folding(model, 4), exact(model), jax.random.key(0)
-    found = U.expectations(key, observed(U, belief=Belief(MEAN, ROOT)), MEAN, ROOT)
+    found = U.expectations(key, observed(U, centre=Centre(MEAN, ROOT)), MEAN, ROOT)
     expected = full.expectations(key, observed(full), MEAN, ROOT)
     np.testing.assert_allclose(found.grad, expected.grad, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.hessian, expected.hessian, rtol=1e-4, atol=1e-4)
@@ -90,7 +90,7 @@ def test_around_a_gaussian_expectations_under_it_are_exact():
 def test_what_is_not_old_yet_is_exact_everywhere(count):
     model = models.logistic(DIM)
     U, full = folding(model, COUNT), exact(model)
-    data, all_data = observed(U, count, Belief(MEAN, ROOT)), observed(full, count)
+    data, all_data = observed(U, count, Centre(MEAN, ROOT)), observed(full, count)
     np.testing.assert_allclose(U.grad(data, LATER), full.grad(all_data, LATER), rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(U.hessian(data, LATER), full.hessian(all_data, LATER), rtol=1e-5, atol=1e-5)
 
@@ -155,6 +155,6 @@ def test_mistakes_are_named(model, options, message):
         vits.make("vits_ii", model, **options)
 
 
-def test_a_potential_that_folds_asks_for_the_belief():
-    with pytest.raises(ValueError, match="belief must be given to a potential that folds"):
+def test_a_potential_that_folds_asks_for_a_centre():
+    with pytest.raises(ValueError, match="centre must be given to a potential that folds"):
         observed(folding(models.logistic(DIM), 1), 1)

@@ -20,7 +20,7 @@ def walk(trial, start=0.0, max_steps=1):
         return newton.Line(Place(end, jnp.abs(end - 1.0)), *slopes)
 
     first = Place(jnp.asarray(start), jnp.asarray(abs(start - 1.0)))
-    return newton.walked(first, line, size=jnp.asarray(1.0), max_steps=max_steps, tolerance=0.1)
+    return newton.descend(first, line, size=jnp.asarray(1.0), max_steps=max_steps, tolerance=0.1)
 
 
 def along(slope):

@@ -11,7 +11,7 @@ import vits
 from vits import simulation
 from vits.environments.base import Environment
 from vits.policies import Policy, Uniform, best_arm
-from vits.types import Round, report
+from vits.types import Round, new_info
 
 WORLD = {"dim": 4, "num_arms": 6}
 MODEL = vits.models.linear(4)
@@ -28,7 +28,7 @@ class Poisoned(Policy):
 
     def update(self, key, state, observation):
         count, is_bad = state
-        return (count + 1, is_bad), report(is_finite=~(is_bad & (count == 3)))
+        return (count + 1, is_bad), new_info(is_finite=~(is_bad & (count == 3)))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ def terrain(eta=4.0, lam=0.5, rows=((3.0, 0.0), (0.0, 1.0))):
     for row in rows:
         data = potential.observe(data, Observation(jnp.array(row), jnp.asarray(1.0)))
     mean = jnp.zeros(2)
-    return steps.Terrain(potential, data, mean, potential.largest_curvature(data, mean))
+    return steps.LocalGeometry(potential, data, mean, potential.largest_curvature(data, mean))
 
 
 def test_constant_is_constant():

@@ -7,7 +7,7 @@ import pytest
 import vits
 from vits import steps
 from vits.algorithms import vits as family
-from vits.inference import draws
+from vits.inference import curvature, draws
 from vits.potentials import potential
 from vits.types import Observation
 
@@ -127,10 +127,10 @@ def test_a_single_step_is_the_recursion_of_the_paper():
 def test_low_rank_and_dense_curvature_act_alike(scheme):
     learner = posterior((scheme, family.stein, family.first_order_inverse), num_steps=1)
     state = learner.init(jax.random.key(0))
-    draw = learner._draw(scheme(jax.random.key(1), DIM), state.mean, state.sqrt_cov)
-    _, (left, right) = family.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
-    dense = family.Dense(0.5 * (left.T @ right + right.T @ left))
-    found = family.stein(learner.potential, state.data, draw, state.sqrt_precision).curvature
+    draw = learner._points(scheme(jax.random.key(1), DIM), state.mean, state.sqrt_cov)
+    _, (left, right) = curvature.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
+    dense = curvature.Dense(0.5 * (left.T @ right + right.T @ left))
+    found = curvature.stein.slope(learner.potential, state.data, draw, state.sqrt_precision).curvature
     for method in ("times", "gap_times"):
         expected = getattr(dense, method)(state.sqrt_precision)
         np.testing.assert_allclose(getattr(found, method)(state.sqrt_precision), expected, atol=1e-10)
@@ -141,8 +141,8 @@ def test_full_cubature_recovers_the_hessian_of_a_quadratic():
     learner = posterior("vits_ii_hf", num_steps=1)
     state = converged("vits_ii_hf", num_steps=5)
     exact_inverse = jnp.linalg.inv(state.sqrt_cov).T
-    draw = learner._draw(draws.orthogonal(2 * DIM)(jax.random.key(0), DIM), state.mean, state.sqrt_cov)
-    found = family.stein(learner.potential, state.data, draw, exact_inverse).curvature
+    draw = learner._points(draws.orthogonal(2 * DIM)(jax.random.key(0), DIM), state.mean, state.sqrt_cov)
+    found = curvature.stein.slope(learner.potential, state.data, draw, exact_inverse).curvature
     np.testing.assert_allclose(found.matrix, state.data.precision, rtol=1e-9, atol=1e-9)
 
 

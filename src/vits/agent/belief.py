@@ -15,9 +15,9 @@ from vits.agent import arms as arms_
 from vits.agent.compiled import LAPACK
 from vits.agent.snapshot import Snapshot
 from vits.inference.base import Posterior
-from vits.inference.per_arm import Walker
+from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
-from vits.policies import PosteriorPolicy, ThompsonPerArm
+from vits.policies import PosteriorPolicy
 from vits.types import State
 
 
@@ -68,9 +68,9 @@ def belief(snapshot: Snapshot, arm: Hashable, samples: int) -> Belief:
     if not isinstance(policy, PosteriorPolicy):
         raise ValueError(f"{settings.algorithm} has no posterior")
     posterior = policy.posterior
-    if isinstance(policy, ThompsonPerArm):
+    if isinstance(posterior, PerArm):
         arms_.check_known(snapshot.arms, arm)
-        state, posterior = policy.posterior.of(state, snapshot.arms[arm].slot), policy.posterior.posterior
+        state, posterior = posterior.of(state, snapshot.arms[arm].slot), posterior.posterior
     validate.count("samples", samples, least=2)
 
     def offer(what: Any) -> tuple[Sequence[Hashable], Float[np.ndarray, "arms dim"]]:
@@ -79,26 +79,25 @@ def belief(snapshot: Snapshot, arm: Hashable, samples: int) -> Belief:
 
     with LAPACK:
         draws = np.asarray(_draws(posterior, state, settings.start_key(0), samples))
-        moments = getattr(posterior, "moments", None)
-        exact = None if moments is None else [np.asarray(part) for part in moments(state)]
-    if exact is None:
+        moments = posterior.moments(state)
+    if moments is None:
         covariance = np.cov(draws.T).reshape(2 * draws.shape[1:])
         return Belief(draws.mean(axis=0), covariance, draws, False, settings.model, offer)
-    mean, sqrt_cov = exact
+    mean, sqrt_cov = (np.asarray(part) for part in moments)
     return Belief(mean, sqrt_cov @ sqrt_cov.T, draws, True, settings.model, offer)
 
 
 @eqx.filter_jit
 def _draws(posterior: Posterior, state: State, key: Key[Array, ""], samples: int) -> Float[Array, "samples params"]:
     keys = jax.random.split(key, samples)
-    if not isinstance(posterior, Walker):
+    if not posterior.is_chain:
         return jax.vmap(posterior.sample, (0, None))(keys, state)
 
-    def walk(state: State, key: Key[Array, ""]) -> tuple[State, Float[Array, " params"]]:
+    def advance(state: State, key: Key[Array, ""]) -> tuple[State, Float[Array, " params"]]:
         moved, _ = posterior.advance(key, state)
         return moved, posterior.sample(key, moved)
 
-    return jax.lax.scan(walk, state, keys)[1]
+    return jax.lax.scan(advance, state, keys)[1]
 
 
 @eqx.filter_jit

@@ -175,12 +175,13 @@ class Batch(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How many updates were rejected, capped or repaired, and the first row that was rejected (-1 if none was)."""
+    """How many updates were rejected, capped or repaired; the first row that was rejected (-1 if none was), and why."""
 
     rejected: int
     step_capped: int
     refreshed: int
     first_rejected: int
+    reason: int
 
     def plus(self, other: "Report", first: int) -> "Report":
         """This, and another that begins with row `first`."""
@@ -190,6 +191,7 @@ class Report(NamedTuple):
             step_capped=self.step_capped + other.step_capped,
             refreshed=self.refreshed + other.refreshed,
             first_rejected=self.first_rejected if self.first_rejected >= 0 else bad,
+            reason=self.reason or other.reason,
         )
 
 
@@ -218,17 +220,20 @@ class Learner:
 def learner(policy: Skeleton, state: Skeleton) -> Learner:
     """The updates of a policy of this build."""
 
-    def update(policy_arrays: Arrays, old: State, key: Array, number: Array, row: Observation) -> tuple[State, Array]:
+    def update(
+        policy_arrays: Arrays, old: State, key: Array, number: Array, row: Observation
+    ) -> tuple[State, Array, Array]:
         agent: Policy = policy.filled(policy_arrays)
         new, info = agent.update(decision_key(key, number), old, row)
-        return new, jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
+        counts = jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
+        return new, counts, info.reason
 
     @_one_by_one
     def one(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch
     ) -> tuple[Arrays, Array]:
-        new, found = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
-        return take_apart(new)[1], jnp.append(found, -1 + found[0])
+        new, found, reason = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
+        return take_apart(new)[1], jnp.append(found, jnp.stack([-1 + found[0], reason]))
 
     @_one_by_one
     def many(
@@ -236,10 +241,11 @@ def learner(policy: Skeleton, state: Skeleton) -> Learner:
     ) -> tuple[Arrays, Array]:
         def learn(i: Array, carry: tuple[State, Array, Array]) -> tuple[State, Array, Array]:
             old, total, first = carry
-            new, found = update(policy_arrays, old, key, number + i.astype(number.dtype), batch.row(i))
-            return new, total + found, jnp.where((first < 0) & (found[0] > 0), i.astype(first.dtype), first)
+            new, found, reason = update(policy_arrays, old, key, number + i.astype(number.dtype), batch.row(i))
+            failure = jnp.stack([i.astype(first.dtype), reason])
+            return new, total + found, jnp.where((first[0] < 0) & (reason > 0), failure, first)
 
-        start = state.filled(state_arrays), jnp.zeros(3, int), jnp.asarray(-1)
+        start = state.filled(state_arrays), jnp.zeros(3, int), jnp.asarray([-1, 0])
         new, total, first = jax.lax.fori_loop(0, count, learn, start)
         return take_apart(new)[1], jnp.append(total, first)
 

@@ -21,7 +21,7 @@ from vits.agent.errors import CapacityFull, RejectedUpdate
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
 from vits.history.paged import PagedHistory
 from vits.policies import Policy, PosteriorPolicy, longest_menu
-from vits.types import State
+from vits.types import REASONS, State
 
 CHUNK = 128
 """Observations per call of the compiled program, when many are learned at once."""
@@ -194,7 +194,7 @@ class Snapshot(NamedTuple):
         # A retry of a rejected update uses fresh randomness.
         counts = counts._replace(updates=counts.updates + count, rejected=counts.rejected + report.rejected)
         if report.rejected:
-            reason = "the posterior would not have stayed finite"
+            reason = REASONS[report.reason]
             message = (
                 f"an update with reward {rewards[report.first_rejected]:g} was rejected, because {reason}; nothing was "
                 "learned, and decisions still wait for their reward"
@@ -255,7 +255,7 @@ class Snapshot(NamedTuple):
         return self._replace(settings=replace(self.settings, seed=seed))
 
     def _updated(self, key: Array, number: int, batch: Batch) -> tuple[Arrays, Report]:
-        state, total, count = self.state_arrays, Report(0, 0, 0, -1), len(batch.rewards)
+        state, total, count = self.state_arrays, Report(0, 0, 0, -1, 0), len(batch.rewards)
         size = 1 if count == 1 else CHUNK
         for first in range(0, count, size):
             chunk = batch if count == 1 else batch.chunk(first, size)

@@ -242,10 +242,9 @@ def _posterior(
         each = (keys[1:], observations.features, observations.reward)
         return jax.lax.scan(update, posterior.init(keys[0]), each)
 
-    moments = getattr(posterior, "moments", None)
-    if moments is not None:
+    if jax.eval_shape(posterior.moments, jax.eval_shape(posterior.init, key)) is not None:
         state, info = learn(posterior, key)
-        mean, sqrt_cov = (np.asarray(x, np.float64) for x in moments(state))
+        mean, sqrt_cov = (np.asarray(x, np.float64) for x in posterior.moments(state) or ())
         return mean, np.linalg.norm(sqrt_cov, axis=1), int(np.sum(info.rejected))
     states, infos = jax.lax.map(lambda key: learn(posterior, key), jax.random.split(key, RUNS))
     draws = np.asarray(jax.vmap(posterior.sample)(jax.random.split(key, RUNS), states), np.float64)
