@@ -126,7 +126,7 @@ def test_names_that_nobody_knows_are_refused(call, message):
         ({"algorithm": "lin_tz"}, "unknown algorithm 'lin_tz'; did you mean 'lin_ts'"),
         ({"algorithm": "vts"}, "vts keeps one posterior for each arm"),
         ({"algorithm": "vts", "arms": ["a"], "num_arms": 3}, "num_arms must be left out"),
-        ({"algorithm": "lin_ts", "window": 10}, "unknown hyperparameter of lin_ts 'window'"),
+        ({"algorithm": "lin_ts", "fold_after": 10}, "unknown hyperparameter of lin_ts 'fold_after'"),
         ({"arms": ["a", "a"]}, "arms must have different names"),
         ({"arms": "ab"}, "arms must be a collection of names, but is 'ab'"),
         ({"seed": 2**40}, "seed must be below 2\\^32, but is 1099511627776"),

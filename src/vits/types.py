@@ -61,8 +61,9 @@ class Round(NamedTuple):
 class Reason(enum.IntEnum):
     """Why an update was rejected: a small integer inside programs, a sentence of `REASONS` outside.
 
-    Where several apply, the first in this order is reported: what is wrong with the observation comes before what it
-    does to the posterior, and what makes numbers infinite or steps grow comes before what follows from that.
+    Where several apply, the first in this order is reported, which is the first cause: what is wrong with the
+    observation, then what the state before cannot take, then what goes wrong in the steps, then what is wrong with the
+    state after.
     """
 
     FINE = 0
@@ -70,9 +71,9 @@ class Reason(enum.IntEnum):
     OBSERVATION = 2
     FEATURES = 3
     FULL = 4
-    PARAMETERS = 5
-    DIVERGED = 6
-    DROWNED = 7
+    DROWNED = 5
+    PARAMETERS = 6
+    DIVERGED = 7
     UNRESOLVED = 8
     INVERSE = 9
 
@@ -83,9 +84,9 @@ REASONS: dict[int, str] = {
     Reason.OBSERVATION: "the features or the reward are not finite",
     Reason.FEATURES: "the features are so large that their squares overflow",
     Reason.FULL: "the buffer for observations is full",
+    Reason.DROWNED: "the features are too large beside a posterior this wide for the working precision",
     Reason.PARAMETERS: "the posterior would not have stayed finite",
     Reason.DIVERGED: "the steps grew instead of shrinking, so they are too long for the curvature of the data",
-    Reason.DROWNED: "the posterior is too wide beside these features for the working precision",
     Reason.UNRESOLVED: "the posterior mean would be too large beside its deviations for the working precision",
     Reason.INVERSE: "the inverse of the covariance's square root was lost and could not be recomputed",
 }
@@ -108,7 +109,7 @@ class Info(NamedTuple):
     refreshed: Bool[Array, ""]
 
     @property
-    def rejected(self) -> Bool[Array, ""]:
+    def rejected(self) -> Bool[Array, "*rounds"] | Bool[np.ndarray, "*rounds"]:
         """Whether the state was left as it was."""
         return self.reason > 0
 
@@ -139,9 +140,9 @@ def new_info(
 
 
 def first_reason(*causes: tuple[Reason, Bool[Array, ""] | bool]) -> Int[Array, ""]:
-    """The first reason that applies, 0 if none does."""
+    """The first reason that applies, in the order of `Reason`; 0 if none does."""
     reason = jnp.zeros((), int)
-    for cause, applies in reversed(causes):
+    for cause, applies in sorted(causes, key=lambda pair: -pair[0]):
         reason = jnp.where(applies, int(cause), reason)
     return reason
 

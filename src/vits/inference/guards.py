@@ -22,7 +22,7 @@ RESOLUTION = 0.1
 """What rounding a mean to the working precision may move it by, in standard deviations."""
 
 Failures = Mapping[Reason, Bool[Array, ""]]
-"""Health checks of an algorithm: whether each reason to reject an update applies, the first cause first."""
+"""Health checks of an algorithm: whether each reason to reject an update applies."""
 
 
 def exploded(first: Scalar, last: Scalar, spread: Scalar) -> Bool[Array, ""]:
