@@ -81,7 +81,7 @@ def _simulate(
 
         def learn(state: Any, row: tuple[Array, Array, Array]) -> tuple[Any, Array]:
             state, info = policy.update(row[0], state, Observation(row[1], row[2]))
-            return state, info.rejected
+            return state, info.reason > 0
 
         rows = (jax.random.split(learn_key, COUNT), phi, rewards)
         state, rejected = jax.lax.scan(learn, policy.init(key), rows)

@@ -1,6 +1,5 @@
 """Arm names, reward models and hyperparameters as JSON and arrays, and back again with every value checked."""
 
-import inspect
 import itertools
 import math
 from collections.abc import Hashable, Mapping
@@ -156,10 +155,10 @@ def decoded_settings(
     for name in given:
         if "object" not in plain.get(name, {}):
             raise ValueError(f"{name} was saved with the agent and cannot be given, but is {given[name]!r}")
-    known = inspect.signature(algorithms.preset(algorithm)).parameters
+    known = algorithms.hyperparameters(algorithm)
     settings: dict[str, Any] = dict(given)
     for name, value in plain.items():
-        if name not in known or name == "model":
+        if name not in known:
             raise Damaged(f"'{name[:40]}' is not a hyperparameter of {algorithm}")
         ((form, content),) = value.items()
         if form == "object" and name not in given:
@@ -203,12 +202,12 @@ def _check_model(value: Any) -> None:
         raise Damaged(f"a {name} model with {dim} features must have {expected} parameters")
 
 
-def _types(parameter: inspect.Parameter) -> tuple[Any, ...]:
-    return get_args(parameter.annotation) or (parameter.annotation,)
+def _types(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) or (annotation,)
 
 
-def _checked_value(name: str, value: Any, parameter: inspect.Parameter, nbytes: int) -> Any:
-    allowed = {kind for kind in _types(parameter) if kind in PLAIN}
+def _checked_value(name: str, value: Any, annotation: Any, nbytes: int) -> Any:
+    allowed = {kind for kind in _types(annotation) if kind in PLAIN}
     fits = not allowed or type(value) in allowed or (type(value) is int and float in allowed)
     if not fits or not _is_plain(value):
         raise Damaged(f"hyperparameter {name} has a value of the wrong kind")

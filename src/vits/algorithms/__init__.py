@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from vits import catalogue, models, policies
+from vits.algorithms import preset
 from vits.algorithms.baselines import greedy, uniform
 from vits.algorithms.ensemble import ensemble_ts
 from vits.algorithms.exact import lin_ts, lin_ucb
@@ -68,6 +69,11 @@ def builder(name: str) -> Callable[..., policies.Policy]:
     module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
     build: Callable[..., policies.Policy] = getattr(module, row.name)
     return build
+
+
+def hyperparameters(name: str) -> dict[str, Any]:
+    """The types of the hyperparameters of the algorithm called `name`, by their names."""
+    return preset.hyperparameters(builder(name))
 
 
 def __getattr__(name: str) -> Any:

@@ -34,13 +34,13 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     return checked
 
 
-def hyperparameters(build: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of all hyperparameters of a preset, those of its data options included."""
-    names: list[str] = []
+def hyperparameters(build: Callable[..., Any]) -> dict[str, Any]:
+    """The types of all hyperparameters of a preset by name, those of its data options included."""
+    types: dict[str, Any] = {}
     for parameter in inspect.signature(build).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             (options,) = typing.get_args(parameter.annotation)
-            names += options.__annotations__
+            types |= options.__annotations__
         elif parameter.name != "model":
-            names.append(parameter.name)
-    return tuple(names)
+            types[parameter.name] = parameter.annotation
+    return types

@@ -52,7 +52,7 @@ class PerArm(Posterior):
             return state, info
         keys = jax.random.split(move_key, self.num_arms)
         moved, infos = jax.vmap(self.posterior.advance, (0, _axes(state)), (_axes(state), 0))(keys, state)
-        stays = info.rejected | (jnp.arange(self.num_arms) == arm)
+        stays = (info.reason > 0) | (jnp.arange(self.num_arms) == arm)
         return _unless(stays, moved, state), _worst(infos, info, stays)
 
     def sample(self, key: Key[Array, ""], state: State) -> Float[Array, "arms params"]:
