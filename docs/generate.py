@@ -74,13 +74,14 @@ def commands() -> str:
     """The commands and their options, as the command line describes them."""
     parts = []
     for name, command in get_command(cli.app).commands.items():
-        parts += [f"## vits {name}\n", f"{command.help}\n", "| argument | meaning |", "|---|---|"]
+        rows = []
         for parameter in command.params:
             label = max(parameter.opts, key=len) if parameter.param_type_name == "option" else parameter.name.upper()
             default = f" Default: `{parameter.default}`." if isinstance(parameter.default, int | float | str) else ""
             if label != "--help":
-                parts.append(f"| `{label}` | {parameter.help}{default} |")
-        parts.append("")
+                rows.append(f"| `{label}` | {parameter.help}{default} |")
+        parts += [f"## vits {name}\n", f"{command.help}\n"]
+        parts += ["| argument | meaning |", "|---|---|", *rows, ""] if rows else []
     return "\n".join(parts)
 
 
