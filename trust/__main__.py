@@ -70,6 +70,27 @@ def faults(
 
 
 @app.command()
+def forgery(
+    mutations: Annotated[int, typer.Option(help="How many files.")] = 11_000,
+    seed: Annotated[int, typer.Option(help="Of the changes.")] = 0,
+) -> None:
+    """Saved agents, changed at random: each is refused in one sentence, or works."""
+    from trust import forgery
+
+    with Progress(console=err) as bar:
+        task = bar.add_task("files", total=mutations)
+        found = forgery.run(mutations, seed=seed, step=partial(bar.advance, task))
+    table = Table("change", "files", *forgery.RESULTS, box=SIMPLE_HEAD)
+    for kind, count in [*found.counts.items(), ("all", sum(found.counts.values(), Counter()))]:
+        table.add_row(kind, f"{count.total():,}", *(f"{count[result]:,}" for result in forgery.RESULTS))
+    out.print(table)
+    out.print(f"peak memory grew by {found.memory_growth:.0f} MiB, {found.seconds:.0f} seconds")
+    for failure in found.failures:
+        out.print(f"{failure}", markup=False, soft_wrap=True)
+    raise typer.Exit(0 if found.passed else 1)
+
+
+@app.command()
 def sbc(simulations: Annotated[int, typer.Option(help="How many, for each posterior.")] = 1000) -> None:
     """Simulation-based calibration of the exact, the variational and the Laplace posteriors."""
     from trust import sbc

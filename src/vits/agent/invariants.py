@@ -5,8 +5,9 @@ that learned its state is refused.
 """
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
 
@@ -14,6 +15,8 @@ from vits.agent.container import Damaged
 from vits.algorithms.ensemble import Copies
 from vits.history import History, SlidingHistory
 from vits.history.paged import PagedHistory
+from vits.policies import Policy
+from vits.potentials import Prior
 from vits.types import State
 
 POSITIVE = ("weight", "shape", "scale")
@@ -22,38 +25,58 @@ POSITIVE = ("weight", "shape", "scale")
 PRECISIONS = ("precision", "bound")
 """Fields of symmetric, positive definite matrices."""
 
+PLACES = ("theta", "members")
+"""Fields of parameters themselves."""
+
+SLACK = 100.0
+"""How many prior standard deviations the rounding of parameters may be. Updates are rejected long before."""
+
+WIDER = 1e6
+"""How many times wider than the prior a posterior may be. It is narrower where the likelihood is log-concave."""
+
 SYMMETRY = 1e-3
 """Relative asymmetry that rounding may cause."""
 
 PROBES = 4
 
 
-def check(state: State, *, observations: int, rows: int, dim: int, reward_range: tuple[float, float]) -> None:
+def check(
+    state: State, policy: Policy, *, observations: int, rows: int, dim: int, reward_range: tuple[float, float]
+) -> None:
     """Raise `Damaged` unless an agent can be in this state.
 
     Args:
-        state: the state of a policy, its leaves NumPy arrays.
+        state: the state, its leaves NumPy arrays.
+        policy: whose state it is.
         observations: how many the agent has learned.
         rows: how many of them it stores, if it stores all.
         dim: the number of features.
         reward_range: the rewards that the model allows.
     """
-    for name, node in _nodes("the state", state):
+    precision, deviations = _scale(policy)
+    for name, node in list(_nodes("the state", state)):  # all numbers are known to be finite before any is used
         if isinstance(node, History):
             longest_menu = node.features.shape[-2 if node.by_columns else -1] // dim
             ranges = {"rounds": (1.0, float(longest_menu)), "copies": (-np.inf, np.inf)}
             _check_history(node, rows, ranges.get(name, reward_range))
-            continue
         parts = _parts(node)
         seen = parts.get("seen")
         if isinstance(seen, np.ndarray) and not np.all((seen >= 0) & (seen <= observations)):
             raise Damaged(f"the state counts other observations than the {observations} that were learned")
         if {"mean", "sqrt_cov"} <= set(parts) and "scale" not in parts:
-            _check_resolved(parts["mean"], parts["sqrt_cov"])
+            _check_resolved(parts["mean"], parts["sqrt_cov"], deviations)
         if {"sqrt_cov", "sqrt_precision"} <= set(parts):
             _check_inverse(parts["sqrt_cov"], parts["sqrt_precision"])
         if {"sqrt_cov", "precision"} <= set(parts):
-            _check_inverse(parts["sqrt_cov"], parts["precision"] @ parts["sqrt_cov"])
+            _check_inverse(parts["sqrt_cov"], parts["precision"].astype(float) @ parts["sqrt_cov"])
+        for field in set(parts) & set(PLACES):
+            _check_place(parts[field], deviations)
+        if {"mean", "rounding"} <= set(parts):
+            _check_place(parts["rounding"], deviations)
+        if {"precision", "linear"} <= set(parts):
+            _check_linear(parts["precision"], parts["linear"], deviations)
+        if "prior_tilts" in parts:
+            _check_linear(precision, parts["prior_tilts"], deviations)
         for field in set(parts) & set(PRECISIONS):
             if parts[field] is not None:
                 _check_positive_definite(parts[field])
@@ -65,8 +88,9 @@ def check(state: State, *, observations: int, rows: int, dim: int, reward_range:
 def _nodes(name: str, node: Any) -> Iterator[tuple[str, Any]]:
     """All named tuples and histories of a state, with the field each is in. All numbers are checked to be finite."""
     if isinstance(node, np.ndarray):
-        if not np.all(np.isfinite(node)):
-            raise Damaged(f"{name} must be finite")
+        largest = np.sqrt(np.finfo(node.dtype).max) if node.dtype.kind == "f" else np.inf
+        if not np.all(np.abs(node) < largest):  # not where a number is NaN
+            raise Damaged(f"{name} must be finite, and so must be its square")
         return
     if isinstance(node, Copies):
         yield from _nodes("copies", node.data)
@@ -87,10 +111,62 @@ def _parts(node: Any) -> dict[str, Any]:
     return dict(vars(node)) if isinstance(node, History) else {}
 
 
-def _check_resolved(mean: Float[np.ndarray, "*n params"], sqrt_cov: Float[np.ndarray, "*n params params"]) -> None:
+class _Scale(NamedTuple):
+    """The prior precision of a policy, and the standard deviation of each parameter under the prior."""
+
+    precision: Float[np.ndarray, "params params"]
+    deviations: Float[np.ndarray, " params"]
+
+
+def _scale(policy: Policy) -> _Scale:
+    """The scale of the parameters; empty for a policy without a prior."""
+    found = [node for node in jax.tree.leaves(policy, is_leaf=_is_prior) if _is_prior(node)]
+    if not found:
+        return _Scale(np.zeros((0, 0)), np.zeros(0))
+    precision = np.asarray(found[0].precision, float)
+    diagonal = np.diagonal(precision)
+    _check_positive_definite(precision)
+    if np.count_nonzero(precision) == len(diagonal):
+        return _Scale(precision, np.sqrt(1.0 / diagonal))
+    try:
+        variances = np.diagonal(np.linalg.inv(precision))
+    except np.linalg.LinAlgError:
+        raise Damaged("its prior is singular") from None
+    return _Scale(precision, np.sqrt(np.maximum(variances, 1.0 / diagonal)))
+
+
+def _is_prior(node: Any) -> bool:
+    return isinstance(node, Prior)
+
+
+def _check_resolved(
+    mean: Float[np.ndarray, "*n params"],
+    sqrt_cov: Float[np.ndarray, "*n params params"],
+    prior: Float[np.ndarray, " params"],
+) -> None:
     deviations = np.linalg.norm(sqrt_cov.astype(float), axis=-1)
     if not np.all((deviations > 0) & (np.finfo(mean.dtype).eps * np.abs(mean) <= deviations)):
         raise Damaged("the deviations of a posterior must be positive, and not lost in the rounding of its mean")
+    if not np.all(deviations <= WIDER * np.max(prior)):
+        raise Damaged("a posterior is much wider than the prior")
+
+
+def _check_place(theta: Float[np.ndarray, "*n params"], prior: Float[np.ndarray, " params"]) -> None:
+    """Parameters so far out that their rounding is larger than the whole prior cannot be learned."""
+    if not np.all(np.finfo(theta.dtype).eps * np.abs(theta) <= SLACK * prior):
+        raise Damaged("parameters are farther out than their precision allows")
+
+
+def _check_linear(
+    precision: Float[np.ndarray, "*n params params"],
+    linear: Float[np.ndarray, "*n params"],
+    prior: Float[np.ndarray, " params"],
+) -> None:
+    """The same for a mode P^-1 b: |b_i| <= sqrt(P_ii) sum_j sqrt(P_jj) |theta_j|."""
+    roots = np.sqrt(np.maximum(np.diagonal(precision, axis1=-2, axis2=-1).astype(float), 0.0))
+    farthest = SLACK / np.finfo(linear.dtype).eps * np.sum(roots * prior, axis=-1, keepdims=True)
+    if not np.all(np.abs(linear) <= roots * farthest):
+        raise Damaged("the mode of a posterior is farther out than its precision allows")
 
 
 def _check_inverse(

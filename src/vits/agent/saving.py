@@ -5,7 +5,7 @@ that an agent can be in. So a file that was tampered with is refused in one sent
 """
 
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -187,35 +187,40 @@ def _restored(
     rows = whole(header["rows"], "the number of stored observations")
     if rows != (sum(counts.by_arm.values()) if settings.per_arm else counts.observations):
         raise Damaged("the number of stored observations must be the number of those that were learned")
-    policy = _policy(settings, slots, capacity)
-    leaves, structure = jax.tree.flatten(jax.eval_shape(policy.init, jax.random.key(0)))
+
+    def policy() -> Policy:
+        return settings.policy(slots, capacity)
+
+    # First the shapes alone: they must be those of the arrays in the file before any memory is taken for them.
+    shapes = _made(settings, lambda: jax.eval_shape(lambda key: policy().init(key), jax.random.key(0)))
+    leaves, structure = jax.tree.flatten(shapes)
     found = [arrays.pop(f"state_{i}", None) for i in range(len(leaves))]
     if any(
         array is None or array.shape != leaf.shape or array.dtype != leaf.dtype
         for array, leaf in zip(found, leaves, strict=True)
     ):
         raise Damaged(f"its state is not one that {settings.algorithm} has in this version of vits")
+    made = _made(settings, policy)
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(made) if isinstance(leaf, jax.Array)):
+        raise Damaged(f"its settings are too large or too small for {settings.dtype}")
     invariants.check(
         jax.tree.unflatten(structure, found),
+        made,
         observations=counts.observations,
         rows=rows,
         dim=settings.dim,
         reward_range=settings.model.reward_range,
     )
     state = jax.tree.unflatten(structure, [jnp.asarray(array) for array in found])
-    return assembled(settings, slots, capacity, rows, policy, state, arms, counts)
+    return assembled(settings, slots, capacity, rows, made, state, arms, counts)
 
 
-def _policy(settings: Settings, slots: int, capacity: int) -> Policy:
+def _made(settings: Settings, make: Callable[[], Any]) -> Any:
     try:
-        policy = settings.policy(slots, capacity)
-        jax.eval_shape(policy.init, jax.random.key(0))
+        return make()
     except Exception as error:  # whatever the settings of a file lead to, the file is what is wrong
         reason = " ".join(str(error).split())[:200]
         raise Damaged(f"its settings do not make an agent of {settings.algorithm}, {reason}") from error
-    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(policy) if isinstance(leaf, jax.Array)):
-        raise Damaged(f"its settings are too large or too small for {settings.dtype}")
-    return policy
 
 
 def _encoded_arm(arm: Arm | None) -> Any:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack
 
@@ -177,7 +178,7 @@ def vits_ng(
     if step_size is None:
         step_size = 1.0 if isinstance(model, models.Glm) else 0.1
     validate.positive("step_size", step_size)
-    if not validate.is_traced(step_size) and jnp.any(jnp.asarray(step_size) > 1.0):
+    if not validate.is_traced(step_size) and np.any(np.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
     if num_steps is None:
         num_steps = 2 if data.get("fold_after") is None else 10
