@@ -18,7 +18,7 @@ import numpy as np
 
 import vits
 from trust.mutations import KINDS
-from vits.agent.agent import RejectedUpdate
+from vits.agent.errors import CapacityFull, RejectedUpdate
 
 MEMORY = 512.0
 """MiB by which the peak of memory may grow, programs that are compiled on the way included."""
@@ -162,9 +162,8 @@ def _used(agent: vits.Agent, path: Path, sample: Sample) -> tuple[str, str]:
         assert agent.diagnostics().observations == before.observations + 1
     except RejectedUpdate as error:
         rejected = str(error)
-    except ValueError:
-        if settings.when_full != "raise":
-            raise
+    except CapacityFull:
+        assert settings.when_full == "raise"
     agent.save(path)
     vits.Agent.load(path, **sample.parts)
     return ("rejects", rejected) if rejected else ("works", "")

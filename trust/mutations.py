@@ -17,7 +17,26 @@ Change = Callable[[bytes, random.Random], bytes]
 Members = dict[str, bytes]
 """The npy files of an archive."""
 
-VALUES = (None, True, False, "", "x", "a\nb", [], {}, [[]], -1, 0, 1, 1.5, 1e300, 2**31, 2**40, 2**63, 10**30)
+VALUES: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    "",
+    "x",
+    "a\nb",
+    [],
+    {},
+    [[]],
+    -1,
+    0,
+    1,
+    1.5,
+    1e300,
+    2**31,
+    2**40,
+    2**63,
+    10**30,
+)
 NUMBERS = (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e-30, 1e10, 1e30, 3e38)
 WHOLE = (-1, 0, 1, 7, 10**6, 2**31 - 1, -(2**31))
 DTYPES = ("<f2", "<f4", "<f8", "<i4", "<i8", "|u1", "|b1", "<c8", "|S4", "<U2", "<M8[s]")
