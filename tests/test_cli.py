@@ -40,7 +40,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(tmp_path):
         finally:
             process.kill()
     assert process.returncode == 130
-    assert errors.endswith("interrupted: the same command goes on where it stopped\n")
+    assert errors.endswith("interrupted; run the same command again to resume\n")
 
 
 def test_run_show_and_plot(tmp_path):
@@ -120,4 +120,4 @@ def test_a_cache_folder_that_cannot_be_made_is_done_without(tmp_path):
 
 @pytest.mark.parametrize("name", catalogue.EXPERIMENTS)
 def test_every_preset_can_be_asked_for_by_its_name(name):
-    assert set(catalogue.experiment_module(name).PRESETS) == set(catalogue.EXPERIMENTS[name].presets)
+    assert set(catalogue.presets(name)) == set(catalogue.EXPERIMENTS[name].presets)

@@ -8,9 +8,10 @@ import pytest
 
 import vits
 from vits import environments, models
-from vits.lab import plots, results
-from vits.lab.experiments import base, comparison, linear, tuning
-from vits.lab.report import tables
+from vits.lab import results
+from vits.lab.experiments import comparison, linear, tuning
+from vits.lab.experiments import run as runs
+from vits.lab.report import tables, views
 from vits.lab.report.page import write as write_report
 from vits.types import Observation
 
@@ -21,13 +22,14 @@ SMALL = dataclasses.replace(comparison.EXPERIMENT, horizon=20, seeds=3, dims=(8,
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return base.run(SMALL, tmp_path_factory.mktemp("comparison") / "run", preset="quick")
+    return runs.run(SMALL, tmp_path_factory.mktemp("comparison") / "run", preset="quick")
 
 
 def test_the_bandit_is_that_of_figure_1(small):
     figure = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3).only(["vits_ii"])
     (contender,), world = figure.contenders, figure.worlds[0]
-    trace = figure.play(figure.stage(world), contender, range(3), lambda rounds: None)
+    entrant = figure.entrant(figure.stage(world), contender)
+    trace = entrant.play(0, 20, range(3), lambda rounds: None)
     np.testing.assert_array_equal(small.cells["zeta=0.1", "vits_ii"]["regret"], trace.regret)
 
 
@@ -70,9 +72,9 @@ def test_growth_with_the_dimension_is_that_of_the_two_largest():
 
 
 def test_those_that_are_for_linear_rewards_alone():
-    contenders = {contender.label: contender for contender in comparison.EXPERIMENT.contenders}
-    linear_only = {name for name, contender in contenders.items() if comparison._is_linear_only(contender)}
-    assert linear_only == {"lin_ts", "lin_ucb", "vts"}
+    cells = [cell for cell in comparison.EXPERIMENT.cells() if "dim" in cell.coordinates]
+    assert {cell.algorithm for cell in cells if cell.coordinates["linear_only"]} == {"lin_ts", "lin_ucb", "vts"}
+    assert {cell.coordinates["dim"] for cell in cells} == set(comparison.EXPERIMENT.dims)
 
 
 def test_what_is_timed_is_choosing_and_learning():
@@ -113,7 +115,7 @@ def test_the_time_of_a_round_is_without_that_of_the_call(monkeypatch):
 def test_a_policy_that_fails_while_it_is_timed_is_counted(monkeypatch, tmp_path):
     failing = comparison.Cost(np.ones(2), rejected=7)
     monkeypatch.setattr(comparison, "round_cost", lambda *args, **kwargs: failing)
-    found = base.run(SMALL.only(["lin_ts"]), tmp_path / "run", preset="quick")
+    found = runs.run(SMALL.only(["lin_ts"]), tmp_path / "run", preset="quick")
     assert [row["rejected_updates"] for row in found.summary["rows"]] == [0, 0, 7, 7]
 
 
@@ -124,8 +126,8 @@ def test_it_is_tuned_as_figure_1():
 
 def test_a_run_loads_draws_prints_and_reports(small):
     loaded = results.load(small.folder)
-    assert [path.name for path in plots.draw(loaded)] == ["regret.png", "cost.png"]
-    table = tables.table(loaded.summary)
+    assert [picture.path.name for picture in views.draw(loaded)] == ["regret.png", "cost.png"]
+    table = views.table(loaded.summary)
     assert [row[:2] for row in table.rows] == [("any", "vits_ii"), ("linear", "lin_ts")]
     assert table.columns[2:4] == ("zeta=0.1", "zeta=1")
     assert all(len(row) == len(table.columns) for row in table.rows)
@@ -135,7 +137,7 @@ def test_a_run_loads_draws_prints_and_reports(small):
 
 
 def test_a_finished_run_is_not_measured_again(small):
-    assert base.run(SMALL, small.folder, preset="quick").summary["rows"] == small.summary["rows"]
+    assert runs.run(SMALL, small.folder, preset="quick").summary["rows"] == small.summary["rows"]
 
 
 def test_bad_settings_are_refused():

@@ -104,7 +104,7 @@ def test_the_first_fault_is_named_with_file_line_and_value(folder, content, mess
     with pytest.raises(ValueError, match=f"ratings.dat[, ]+{message}$"):
         movielens.load(folder, edition=EDITION)
     with pytest.raises(ValueError, match=f"ratings.dat[, ]+{message}$"):
-        movielens.load_factors(folder, edition=EDITION)
+        movielens.factorised(folder, edition=EDITION)
     assert path.read_bytes() == content.encode()
 
 
@@ -140,7 +140,7 @@ def test_where_there_is_nothing_the_message_says_how_to_get_it(tmp_path, monkeyp
 
 
 def test_factors_are_computed_once_and_the_stored_ones_are_the_same(folder, monkeypatch):
-    fresh = movielens.load_factors(folder, dim=2, edition=EDITION)
+    fresh = movielens.factorised(folder, dim=2, edition=EDITION).factors
     (stored,) = paths.cache().iterdir()
 
     def computed_again(*args, **settings):
@@ -148,20 +148,20 @@ def test_factors_are_computed_once_and_the_stored_ones_are_the_same(folder, monk
 
     with monkeypatch.context() as patch:
         patch.setattr(movielens, "alternating_least_squares", computed_again)
-        again = movielens.load_factors(folder / "ratings.dat", dim=2, edition=EDITION)
+        again = movielens.factorised(folder / "ratings.dat", dim=2, edition=EDITION).factors
         np.testing.assert_array_equal(fresh.rows, again.rows)
         np.testing.assert_array_equal(fresh.columns, again.columns)
         with pytest.raises(AssertionError):  # other settings, other factors
-            movielens.load_factors(folder, dim=2, seed=1, edition=EDITION)
+            movielens.factorised(folder, dim=2, seed=1, edition=EDITION)
     for damaged in (None, b"", b"damaged", stored.read_bytes()[:100]):
         stored.unlink() if damaged is None else stored.write_bytes(damaged)
-        np.testing.assert_array_equal(movielens.load_factors(folder, dim=2, edition=EDITION).rows, fresh.rows)
+        np.testing.assert_array_equal(movielens.factorised(folder, dim=2, edition=EDITION).factors.rows, fresh.rows)
 
 
 def test_where_nothing_can_be_stored_the_factors_are_computed_and_a_warning_given(folder, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     with pytest.warns(UserWarning, match="could not be kept"):
-        assert movielens.load_factors(folder, dim=2, edition=EDITION).rows.shape == (3, 2)
+        assert movielens.factorised(folder, dim=2, edition=EDITION).factors.rows.shape == (3, 2)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

@@ -6,11 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from vits.lab import plots, results
-from vits.lab.experiments import base, gaussian_target, kl
+from vits.lab import results
+from vits.lab.experiments import gaussian_target, kl
+from vits.lab.experiments import run as runs
+from vits.lab.experiments.base import Cell
 from vits.lab.experiments.gaussian_target import Contender
-from vits.lab.experiments.walk import course
-from vits.lab.report import tables
+from vits.lab.experiments.target import trajectory
+from vits.lab.report import views
 from vits.potentials import Prior
 
 CONTENDERS = {contender.label: contender for contender in kl.CONTENDERS}
@@ -34,7 +36,7 @@ def go(contender, kappa, h=0.1, seeds=1, cap=5000, epsilon=0.1, dim=20):
         contender = CONTENDERS[contender]
     target = gaussian_target.gaussian_target(0, dim, kappa)
     approximation = gaussian_target.approximation(contender, target, h)
-    return course(contender, approximation, seed=0, seeds=seeds, epsilon=epsilon, cap=cap)
+    return trajectory(contender, approximation, seed=0, seeds=seeds, epsilon=epsilon, cap=cap)
 
 
 def spectrum(kappa, dim=20):
@@ -170,7 +172,7 @@ SMALL = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return base.run(SMALL, tmp_path_factory.mktemp("kl") / "run", preset="quick")
+    return runs.run(SMALL, tmp_path_factory.mktemp("kl") / "run", preset="quick")
 
 
 def test_rows_say_who_arrived_who_did_not_and_who_could_not(small):
@@ -201,26 +203,28 @@ def test_an_algorithm_that_diverges_is_reported_as_such():
     assert found.kl[0, -1] == np.inf
     arrays = {"steps": found.steps, "diverged": found.diverged, "refreshed": found.refreshed}
     arrays |= {"floor": np.zeros(1), "seconds": np.ones(1)}
-    row = SMALL.row("h=0.5, kappa=1", "wild", {"h": 0.5}, arrays)
+    where = {"step_size": 0.5, "condition_number": 1.0}
+    cell = Cell("h=0.5, kappa=1", "wild", "all", {"h": 0.5}, 1, None, lambda advance: arrays, where)
+    row = SMALL.row(cell, arrays)
     assert (row["diverged"], row["not_reached"], row["steps_median"]) == (1, 0, None)
     summary = {"experiment": "kl", "preset": "", "settings": SMALL.settings(), "rows": [row]}
-    assert tables.table(summary).rows == [("0.5", "wild", "diverged")]
+    assert views.table(summary).rows == [("0.5", "wild", "diverged")]
 
 
 def test_a_run_loads_draws_and_prints(small):
     loaded = results.load(small.folder)
     assert loaded.summary == small.summary
-    (path,) = plots.draw(loaded)
+    ((path, _),) = views.draw(loaded)
     assert path == small.folder / "steps.png"
     assert path.read_bytes().startswith(b"\x89PNG")
-    table = tables.table(loaded.summary)
+    table = views.table(loaded.summary)
     assert table.columns == ("step", "algorithm", "1", "10")
     assert ("0.1", "lmc_averaged", "> 400", "> 400") in table.rows
 
 
 def test_a_finished_run_is_not_computed_again(small):
     before = {file.name: file.stat().st_mtime_ns for file in small.folder.glob("*.npz")}
-    again = base.run(SMALL, small.folder, preset="quick")
+    again = runs.run(SMALL, small.folder, preset="quick")
     assert {file.name: file.stat().st_mtime_ns for file in small.folder.glob("*.npz")} == before
     assert again.summary["rows"] == small.summary["rows"]
 
@@ -236,7 +240,7 @@ def found_with(steps):
 
 def claims_of(steps, step_sizes=(0.1,), condition_numbers=(10.0, 100.0)):
     experiment = dataclasses.replace(kl.EXPERIMENT, step_sizes=step_sizes, condition_numbers=condition_numbers)
-    return {claim.id: claim for claim in experiment.claims(found_with(steps))}
+    return {claim["id"]: claim for claim in experiment.claims(found_with(steps))}
 
 
 MADE_UP = {
@@ -248,26 +252,26 @@ MADE_UP = {
 
 def test_claims_hold_where_the_numbers_say_so():
     claims = claims_of(MADE_UP)
-    assert {name: claim.verdict for name, claim in claims.items()} == dict.fromkeys(
+    assert {name: claim["verdict"] for name, claim in claims.items()} == dict.fromkeys(
         ("kl-alike", "kl-linear", "kl-fewer"), "holds"
     )
-    assert "2.9 % apart" in claims["kl-alike"].evidence
+    assert "2.9 % apart" in claims["kl-alike"]["evidence"]
 
 
 def test_claims_fail_where_the_numbers_say_so():
     claims = claims_of({**MADE_UP, ("vi_ii", 0.1, 100.0): [1100.0], ("lmc_averaged", 0.1, 10.0): [60.0, np.inf]})
-    assert {claim.verdict for claim in claims.values()} == {"fails"}
+    assert {claim["verdict"] for claim in claims.values()} == {"fails"}
 
 
 def test_what_was_not_reached_leaves_the_growth_open_and_counts_as_slow():
     claims = claims_of({**MADE_UP, ("lmc_averaged", 0.1, 100.0): [np.inf, np.inf]})
-    assert claims["kl-linear"].verdict == "inconclusive"
-    assert "lmc_averaged at h=0.1: target reached up to kappa=10 only" in claims["kl-linear"].evidence
-    assert claims["kl-fewer"].verdict == "holds"
+    assert claims["kl-linear"]["verdict"] == "inconclusive"
+    assert "lmc_averaged at h=0.1: target reached up to kappa=10 only" in claims["kl-linear"]["evidence"]
+    assert claims["kl-fewer"]["verdict"] == "holds"
 
 
 def test_nothing_run_nothing_claimed():
-    assert {claim.verdict for claim in claims_of({}).values()} == {"inconclusive"}
+    assert {claim["verdict"] for claim in claims_of({}).values()} == {"inconclusive"}
 
 
 @pytest.mark.parametrize(

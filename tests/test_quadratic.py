@@ -23,7 +23,7 @@ def found_with(regret: dict[str, dict[str, float]]) -> results.Results:
 
 
 def verdicts(regret: dict[str, dict[str, float]]) -> dict[str, str]:
-    return {claim.id: claim.verdict for claim in quadratic.EXPERIMENT.claims(found_with(regret))}
+    return {claim["id"]: claim["verdict"] for claim in quadratic.EXPERIMENT.claims(found_with(regret))}
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,18 @@ import dataclasses
 import html.parser
 import json
 import re
-import shlex
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from vits import catalogue, cli
-from vits.lab import again, compare, results
-from vits.lab.experiments import base, compute, kl, linear
+from vits import catalogue, files
+from vits.lab import results
+from vits.lab.experiments import compute, kl, linear
+from vits.lab.experiments import run as runs
+from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.request import Request, plan
 from vits.lab.report import html as markup
 from vits.lab.report import scorecard
 from vits.lab.report import sections as numbers
@@ -51,7 +53,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return base.run(SMALL, tmp_path_factory.mktemp("linear") / "run", preset="quick")
+    return runs.run(SMALL, tmp_path_factory.mktemp("linear") / "run", preset="quick")
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,7 @@ def page(run):
 
 def copy(run, folder, **changes):
     folder.mkdir(parents=True)
-    results.write_json(folder / "summary.json", {**run.summary, **changes})
+    files.write_json(folder / "summary.json", {**run.summary, **changes})
     return folder
 
 
@@ -96,7 +98,7 @@ def test_the_same_run_gives_the_same_page(run):
 
 def test_names_are_text_and_never_tags(run):
     rows = [{**row, "environment": "<b>&"} for row in run.summary["rows"]]
-    claims = [compare.Claim("<i>", "<script>alert(1)</script>", "holds", "a < b; c")._asdict()]
+    claims = [results.Claim(id="<i>", claim="<script>alert(1)</script>", verdict="holds", evidence="a < b; c")]
     settings = {**run.summary["settings"], "title": "</title><script>"}
     hostile = run._replace(summary={**run.summary, "rows": rows, "claims": claims, "settings": settings})
     text = render(hostile, [], "lin_ts")
@@ -124,7 +126,7 @@ def test_differences_are_paired_with_the_reference():
 
 
 def test_one_seed_is_reported_without_intervals(tmp_path):
-    found = base.run(dataclasses.replace(SMALL, seeds=1).only(["lin_ts", "uniform"]), tmp_path / "run", preset="quick")
+    found = runs.run(dataclasses.replace(SMALL, seeds=1).only(["lin_ts", "uniform"]), tmp_path / "run", preset="quick")
     assert "too few seeds" in Page(write_report(found).read_text()).text
 
 
@@ -132,17 +134,17 @@ def test_failed_seeds_and_steps_that_were_too_long_are_said_at_the_top(run):
     rows = [{**row, "failed_seeds": 2, "unstable_rounds": 6} for row in run.summary["rows"][:1]]
     text = Page(render(run._replace(summary={**run.summary, "rows": rows}), [], "lin_ts")).text
     assert "left out of every average: lin_ucb in zeta=0.1, 2 of 3" in text
-    assert "too long for a right covariance: lin_ucb in zeta=0.1" in text
+    assert "too long for a correct covariance: lin_ucb in zeta=0.1" in text
     assert "6 (10.0 %)" in text
 
 
 def made(experiment, folder, cells):
     """A run with these arrays, as if it had been computed."""
-    hyperparameters = {(cell.environment, cell.algorithm): cell.hyperparameters for cell in experiment.cells()}
-    rows = [{**experiment.row(*key, hyperparameters[key], arrays), "files": []} for key, arrays in cells.items()]
+    built = {cell.key: cell for cell in experiment.cells()}
+    rows = [{**experiment.row(built[key], arrays), "files": []} for key, arrays in cells.items()]
     summary = {"experiment": experiment.name, "preset": "paper", "settings": experiment.settings(), "rows": rows}
     found = results.Results(folder, {**summary, "versions": {}, "claims": []}, cells)
-    found.summary["claims"] = [claim._asdict() for claim in experiment.claims(found)]
+    found.summary["claims"] = experiment.claims(found)
     return found
 
 
@@ -175,24 +177,71 @@ def test_the_report_of_computing_time(tmp_path):
         assert text in page.text
 
 
-@pytest.mark.parametrize("preset", ["quick", "paper"])
-@pytest.mark.parametrize("experiment", [name for name in catalogue.EXPERIMENTS if name != "movielens"])
-def test_the_command_gives_the_settings_of_the_run(experiment, preset):
-    usual = catalogue.experiment_module(experiment).PRESETS[preset]
-    changed = dataclasses.replace(usual, seeds=3, horizon=4000)
-    names = again._names(usual.settings())[:2]
-    for settings in (usual, changed, changed.only(names)):
-        summary = {"experiment": experiment, "preset": preset, "settings": settings.settings()}
-        _, verb, name, *words = shlex.split(again.command(summary))
-        options = dict(zip(words[::2], words[1::2], strict=True))
-        assert (verb, name, options.pop("--preset")) == ("run", experiment, preset)
-        algorithms = options.pop("--algorithms", None)
-        typed = cli._settings(experiment, preset, **{key.strip("-"): int(value) for key, value in options.items()})
-        typed = typed.only(algorithms.split(",")) if algorithms else typed
-        assert typed.settings() == summary["settings"]
-    assert again.changes({"experiment": experiment, "preset": preset, "settings": usual.settings()}) == []
-    other_order = usual.only(again._names(usual.settings())[::-1])
-    assert again.changes({"experiment": experiment, "preset": preset, "settings": other_order.settings()}) == []
+@pytest.mark.parametrize(
+    ("request_", "command", "changes"),
+    [
+        (Request("linear"), "vits run linear --preset quick", []),
+        (
+            Request("kl", "paper", ["vi_ii", "vi_i"], seeds=3, horizon=4000),
+            "vits run kl --preset paper --seeds 3 --horizon 4000 --algorithms vi_ii,vi_i",
+            [
+                "seeds 3 instead of 100",
+                "horizon 4,000 instead of 50,000",
+                "without vi_ii_hf, natural, lmc_averaged, lmc_law, vi_i_one_draw, vi_ii_one_draw, vi_ii_hf_plain",
+            ],
+        ),
+        (
+            Request("fixed-logistic", seeds=20, algorithms=["greedy"], tuning_seeds=7),
+            "",
+            None,
+        ),
+        (
+            Request("fixed-linear", algorithms=["lin_ts", "vits_i"], tuning_seeds=7, seeds=20),
+            "vits tune fixed-linear --preset quick --tuning-seeds 7 --seeds 20 --algorithms lin_ts,vits_i",
+            ["without vits_ii, vits_ii_hf, vits_ng, lmc_ts, ensemble_ts, vts, lin_ucb"],
+        ),
+        (
+            Request("theory", "paper", ["lin_ts", "vits_i"]),
+            "vits run theory --preset paper --algorithms lin_ts,vits_i",
+            [],
+        ),
+    ],
+)
+def test_the_command_and_what_it_changed_are_known_when_a_run_starts(request_, command, changes):
+    if changes is None:
+        with pytest.raises(ValueError, match="there is nothing to tune in greedy"):
+            plan(request_)
+        return
+    experiment, record = plan(request_)
+    assert record == {"command": command, "changes": changes}
+    assert experiment.name.removesuffix(results.TUNING) == request_.experiment
+    assert set(experiment.labels) == set(request_.algorithms or experiment.labels)
+
+
+def test_the_record_is_written_before_anything_is_computed_and_kept_when_the_run_is_resumed(tmp_path):
+    class Stops(Monitor):
+        def cell(self, cell):
+            raise KeyboardInterrupt
+
+    first = results.Record(command="vits run linear", changes=["seeds 3 instead of 20"])
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(SMALL, tmp_path / "run", preset="quick", record=first, monitor=Stops())
+    stored = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert stored == {"record": first, "settings": SMALL.settings()}
+    assert runs.run(SMALL, tmp_path / "run", preset="quick").summary["record"] == first
+
+
+def test_folders_from_before_the_record_was_kept_are_shown_and_resumed(tmp_path):
+    folder = tmp_path / "run"
+    runs.run(SMALL, folder, preset="quick")
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["record"]
+    files.write_json(folder / "summary.json", summary)
+    files.write_json(folder / "settings.json", SMALL.settings())
+    text = Page(write_report(results.load(folder)).read_text()).text
+    assert "The run is from before commands were recorded" in text
+    record = results.Record(command="vits run linear", changes=[])
+    assert runs.run(SMALL, folder, preset="quick", record=record).summary["record"] == record
 
 
 @pytest.mark.parametrize(
@@ -268,9 +317,11 @@ def test_damaged_curves_are_named(run, tmp_path):
 
 
 def scored(run, folder, preset, *claims, **changes):
-    found = [compare.Claim(name, f"about {name}", verdict, "x; y")._asdict() for name, verdict in claims]
-    settings = linear.PRESETS[preset if preset in linear.PRESETS else "quick"].settings()
-    return copy(run, folder, preset=preset, claims=found, **{"settings": settings, **changes})
+    found = [
+        results.Claim(id=name, claim=f"about {name}", verdict=verdict, evidence="x; y") for name, verdict in claims
+    ]
+    record = results.Record(command="vits run", changes=[])
+    return copy(run, folder, preset=preset, claims=found, **{"record": record, **changes})
 
 
 def test_every_claim_of_the_paper_is_listed_in_its_order(run, tmp_path):
@@ -296,13 +347,15 @@ def test_the_papers_preset_counts_before_quick_and_later_before_earlier(run, tmp
 def test_a_run_that_changed_its_preset_counts_after_one_that_did_not_and_says_so(run, tmp_path):
     quick = scored(run, tmp_path / "quick", "quick", ("theorem", "holds"))
     tuned = scored(run, tmp_path / "tuned", "tuned", ("theorem", "inconclusive"))
-    less = dataclasses.replace(linear.EXPERIMENT, seeds=3).settings()
-    changed = scored(run, tmp_path / "changed", "paper", ("theorem", "fails"), ("kl-alike", "fails"), settings=less)
-    scores = {score.id: score for score in scorecard.scorecard([quick, tuned, changed])}
+    less = results.Record(command="vits run", changes=["seeds 3 instead of 50"])
+    changed = scored(run, tmp_path / "changed", "paper", ("theorem", "fails"), ("kl-alike", "fails"), record=less)
+    python = scored(run, tmp_path / "python", "paper", ("kl-linear", "fails"), record=runs.UNRECORDED)
+    scores = {score.id: score for score in scorecard.scorecard([quick, tuned, changed, python])}
+    assert scores["kl-linear"].run == "paper, changes unknown"
     assert (scores["theorem"].verdict, scores["theorem"].run) == ("holds", "quick")
     assert scores["theorem"].others == (f"{changed} (paper, changed): fails", f"{tuned} (tuned): inconclusive")
     assert scores["kl-alike"].run == "paper, changed"
-    assert scores["kl-alike"].changes == ("seeds 3 in place of 50",)
+    assert scores["kl-alike"].changes == ("seeds 3 instead of 50",)
     printed = vits("claims", changed).stdout
     assert "paper, changed" in printed
     assert "(changed: seeds 3" in printed
@@ -338,4 +391,4 @@ def test_a_run_from_the_command_line_leaves_its_report(tmp_path):
     assert f"report: {folder / 'report.html'}" in done.stdout
     text = Page((folder / "report.html").read_text()).text
     assert "vits run linear --preset quick --seeds 2 --horizon 10 --algorithms lin_ts,uniform" in text
-    assert "Not the preset as it stands: seeds 2 in place of" in text
+    assert "Changed from the preset: seeds 2 instead of 20; horizon 10 instead of 1,000" in text

@@ -10,13 +10,15 @@ import time
 
 import pytest
 
+from vits import files
 from vits.lab import results
 
 # Kills itself at the n-th file, when that is written under a temporary name and not yet under its own.
 WORKER = """
 import dataclasses, os, signal, sys
 from pathlib import Path
-from vits.lab.experiments import base, linear
+from vits.lab.experiments import linear, run as runs
+from vits.lab.experiments.engines import Monitor
 
 folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
 rename, files = os.replace, []
@@ -27,10 +29,14 @@ def replace(source, target):
         os.kill(os.getpid(), signal.SIGKILL)
     rename(source, target)
 
+class Printed(Monitor):
+    def cell(self, cell):
+        print(cell.key, flush=True)
+
 os.replace = replace
 experiment = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[:2], horizon=30, seeds=24, chunk=2)
 experiment = experiment.only(["lin_ts", "vits_ii", "uniform"])
-base.run(experiment, folder, preset="quick", announce=lambda cell: print(cell, flush=True))
+runs.run(experiment, folder, preset="quick", monitor=Printed())
 """
 
 CELLS = 2 * 3 * 12
@@ -57,10 +63,9 @@ def kill_while_writing(folder, last_file):
 
 
 def kill_at(folder, num_cells, delay):
-    """Kill `delay` seconds after so many cells that are not stored yet were begun."""
-    stored = len(list(folder.glob("*.npz"))) if folder.exists() else 0
+    """Kill `delay` seconds after this many cells were begun."""
     with start(folder) as process:
-        for _ in range(stored + num_cells if num_cells else 0):
+        for _ in range(num_cells):
             process.stdout.readline()
         time.sleep(delay)
         process.kill()
@@ -117,13 +122,13 @@ def test_killed_at_twenty_random_moments(tmp_path, uninterrupted):
 
 def test_a_crash_between_writing_and_renaming_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "summary.json"
-    results.write_json(path, {"a": 1})
+    files.write_json(path, {"a": 1})
 
     def crash(source, target):
         raise OSError("no space left")
 
     monkeypatch.setattr(os, "replace", crash)
     with pytest.raises(OSError, match="no space left"):
-        results.write_json(path, {"a": 2})
+        files.write_json(path, {"a": 2})
     assert json.loads(path.read_text()) == {"a": 1}
     assert list(tmp_path.iterdir()) == [path]

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from vits import environments, steps
-from vits.lab import plots, results
-from vits.lab.experiments import base, theory
-from vits.lab.report import tables
+from vits.lab import results
+from vits.lab.experiments import run as runs
+from vits.lab.experiments import theory
+from vits.lab.report import views
 
 SMALL = dataclasses.replace(
     theory.EXPERIMENT, dims=(2, 3), horizon=40, halvings=1, max_steps=5, seeds=3, num_arms=5, noise=0.1
@@ -18,7 +19,7 @@ SMALL = dataclasses.replace(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    return base.run(SMALL, tmp_path_factory.mktemp("theory") / "run", preset="quick")
+    return runs.run(SMALL, tmp_path_factory.mktemp("theory") / "run", preset="quick")
 
 
 def test_the_arms_of_the_sphere_are_unit_vectors_and_pay_what_they_should():
@@ -49,17 +50,17 @@ def test_every_horizon_is_a_run_of_its_own_with_its_own_temperature(small):
 def test_a_run_loads_draws_and_prints(small):
     loaded = results.load(small.folder)
     assert loaded.summary == small.summary
-    (path,) = plots.draw(loaded)
+    ((path, _),) = views.draw(loaded)
     assert path == small.folder / "growth.png"
     assert path.read_bytes().startswith(b"\x89PNG")
     assert (
-        tables.table(loaded.summary).title
+        views.table(loaded.summary).title
         == "Growth of the regret of VITS-I (quick): regret after 20 to 40 rounds, 3 seeds"
     )
 
 
 def test_a_finished_run_is_not_computed_again(small):
-    again = base.run(SMALL, small.folder, preset="quick")
+    again = runs.run(SMALL, small.folder, preset="quick")
     assert again.summary["rows"] == small.summary["rows"]
 
 
@@ -107,8 +108,8 @@ def test_seeds_that_failed_do_not_count():
 def test_the_claim_is_scored_by_rule(regret, verdict):
     experiment, found = found_with(regret)
     (claim,) = experiment.claims(found)
-    assert (claim.id, claim.verdict) == ("theorem", verdict)
-    assert "K_t cut to 1000 in 84 of 22500 rounds" in claim.evidence
+    assert (claim["id"], claim["verdict"]) == ("theorem", verdict)
+    assert "K_t cut to 1000 in 84 of 22500 rounds" in claim["evidence"]
 
 
 def test_without_the_theorems_algorithm_nothing_is_claimed():
@@ -125,7 +126,7 @@ def test_bad_settings_are_refused():
 @pytest.mark.heavy
 def test_vits_i_with_the_theory_preset_has_the_regret_of_the_exact_posterior(tmp_path):
     experiment = dataclasses.replace(theory.PRESETS["quick"], dims=(2, 4), horizon=1000, halvings=1)
-    found = base.run(experiment, tmp_path / "run", preset="quick")
+    found = runs.run(experiment, tmp_path / "run", preset="quick")
     for environment in found.environments:
         exact = np.mean(results.final_regret(found.cells[environment, "lin_ts"]))
         assert np.mean(results.final_regret(found.cells[environment, "vits_i"])) == pytest.approx(exact, rel=0.05)

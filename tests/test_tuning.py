@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 import vits
-from vits.lab.experiments import base, fixed_linear, fixed_logistic, kl, linear, movielens, quadratic, tuning
+from vits.lab.experiments import fixed_arms, kl, linear, movielens, quadratic, tuning
+from vits.lab.experiments import run as runs
+from vits.lab.experiments.engines import Monitor
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
 
 
 def run(monkeypatch, folder, algorithm, grid):
     monkeypatch.setitem(tuning.GRIDS, algorithm, (grid,))
-    done = base.run(tuning.tuning(SMALL.only([algorithm]), tuning_seeds=2), folder, preset="quick")
+    done = runs.run(tuning.tuning(SMALL.only([algorithm]), tuning_seeds=2), folder, preset="quick")
     (row,) = done.summary["rows"]
     return row
 
@@ -45,9 +47,16 @@ def test_the_best_sixth_of_the_settings_plays_all_the_seeds_to_the_end(monkeypat
     experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=9)
     (cell,) = experiment.cells()
     assert cell.cost == 7 * 2 * 20 + 2 * 9 * 40 + 3 * 40
-    rounds: list[int] = []
-    done = base.run(experiment, tmp_path / "run", preset="quick", progress=rounds.append)
-    assert sum(rounds) == pytest.approx(cell.cost, rel=0.2)  # seeds are padded to the number of cores
+
+    class Counted(Monitor):
+        rounds = 0
+
+        def advance(self, cost):
+            self.rounds += cost
+
+    counted = Counted()
+    done = runs.run(experiment, tmp_path / "run", preset="quick", monitor=counted)
+    assert counted.rounds == pytest.approx(cell.cost, rel=0.2)  # seeds are padded to the number of cores
     (arrays,) = done.cells.values()
     regret = arrays["tuning_regret"]
     assert regret.shape == (7, 9)
@@ -90,8 +99,8 @@ def test_what_has_no_grid_is_refused_in_a_sentence():
     "experiment",
     [
         linear.EXPERIMENT,
-        fixed_linear.EXPERIMENT,
-        fixed_logistic.EXPERIMENT,
+        fixed_arms.FIXED_LINEAR,
+        fixed_arms.FIXED_LOGISTIC,
         movielens.PRESETS["quick"],
         quadratic.PRESETS["tuned"],
     ],

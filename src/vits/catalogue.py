@@ -7,7 +7,7 @@ heavy, so names can be listed and checked without waiting for JAX.
 import importlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from vits import validate
 
@@ -33,6 +33,7 @@ class Experiment(NamedTuple):
     """An experiment: its name, what it shows, its place in the paper, its file, and what can be asked of it.
 
     `claims` are the statements of the paper that it scores, by the names they have here. `data_set` is what it reads.
+    `attribute` of the file holds its settings by preset.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Experiment(NamedTuple):
     file: str
     presets: tuple[str, ...] = ("quick", "paper")
     data_set: str | None = None
+    attribute: str = "PRESETS"
     claims: Mapping[str, str] = MappingProxyType({})
 
 
@@ -124,7 +126,8 @@ _EXPERIMENTS = (
         "fixed-linear",
         "ten fixed arms, linear rewards",
         "appendix",
-        "lab/experiments/fixed_linear.py",
+        "lab/experiments/fixed_arms.py",
+        attribute="LINEAR",
         claims={
             "fixed-linear": "VITS-I and VITS-II are close to LinTS, and better than LMC-TS and VTS",
         },
@@ -133,7 +136,8 @@ _EXPERIMENTS = (
         "fixed-logistic",
         "ten fixed arms, logistic rewards",
         "appendix",
-        "lab/experiments/fixed_logistic.py",
+        "lab/experiments/fixed_arms.py",
+        attribute="LOGISTIC",
         claims={
             "fixed-logistic": "VITS is better than all others",
         },
@@ -190,6 +194,8 @@ def experiment(name: str, preset: str | None = None) -> Experiment:
     return row
 
 
-def experiment_module(name: str) -> Any:
-    """The module of an experiment, imported only now because it imports JAX."""
-    return importlib.import_module("vits." + experiment(name).file.removesuffix(".py").replace("/", "."))
+def presets(name: str) -> Mapping[str, Any]:
+    """The settings of an experiment by preset; its module is imported only now, because it imports JAX."""
+    row = experiment(name)
+    module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
+    return cast(Mapping[str, Any], getattr(module, row.attribute))

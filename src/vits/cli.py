@@ -1,11 +1,13 @@
-"""The command line. No logic: it parses, calls and prints. Heavy imports happen only when something runs."""
+"""The command line: it parses, calls and prints. Heavy imports happen only when something runs."""
 
+import contextlib
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -16,7 +18,11 @@ from typer.exceptions import TyperException
 
 from vits import catalogue, validate
 from vits.datasets import paths
-from vits.lab.report import tables
+
+if TYPE_CHECKING:
+    from vits.lab.experiments.engines import Monitor
+    from vits.lab.experiments.request import Request
+    from vits.lab.report.tables import Table as Content
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -56,16 +62,19 @@ def list_() -> None:
 
 
 Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
-Preset = Annotated[str, typer.Option(help="quick, or paper: its own settings; quadratic has tanh and tuned too.")]
-Algorithms = Annotated[str | None, typer.Option(help="Comma-separated names; all of the preset's by default.")]
+Preset = Annotated[str, typer.Option(help="quick or paper; quadratic also has tanh and tuned.")]
+Algorithms = Annotated[
+    list[str] | None,
+    typer.Option(metavar="A,B", help="Comma-separated names; the preset's by default. Given twice, the names add up."),
+]
 Seeds = Annotated[
-    int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="How many seeds, in place of the preset's.")
+    int | None, typer.Option(parser=_whole("seeds"), metavar="N", help="Number of seeds; the preset's by default.")
 ]
 Horizon = Annotated[
-    int | None, typer.Option(parser=_whole("horizon"), metavar="T", help="How many rounds, in place of the preset's.")
+    int | None, typer.Option(parser=_whole("horizon"), metavar="T", help="Number of rounds; the preset's by default.")
 ]
 Data = Annotated[
-    Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or where `vits data` puts it, by default.")
+    Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or the folder of `vits data`, by default.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 
@@ -80,9 +89,11 @@ def run(
     data: Data = None,
     folder: Out = None,
 ) -> None:
-    """Run an experiment, store it, draw it and print its table. Started again, it goes on where it stopped."""
-    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon, data=data)
-    _execute(settings, preset, algorithms, folder or Path("results") / f"{experiment}-{preset}")
+    """Run an experiment, store it, draw it and print its table. The same command resumes an interrupted run."""
+    from vits.lab.experiments.request import Request
+
+    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data)
+    _execute(request, folder or Path("results") / f"{experiment}-{preset}")
 
 
 @app.command(epilog="Example: [bold]vits tune linear --preset quick --algorithms vits_ii,lin_ts[/]")
@@ -94,65 +105,82 @@ def tune(
     horizon: Horizon = None,
     tuning_seeds: Annotated[
         int,
-        typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Fresh seeds that the settings are compared on."),
+        typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Number of seeds that settings are compared on."),
     ] = 10,
     data: Data = None,
     folder: Out = None,
 ) -> None:
     """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
-    settings = _settings(experiment, preset, seeds=seeds, horizon=horizon, data=data)
-    from vits.lab.experiments.tuning import tuning
+    from vits.lab.experiments.request import Request
+    from vits.lab.results import TUNING
 
-    grids = tuning(settings, tuning_seeds=tuning_seeds)
-    _execute(grids, preset, algorithms, folder or Path("results") / f"{experiment}-tuning-{preset}")
-
-
-def _settings(experiment: str, preset: str, **changes: Any) -> Any:
-    catalogue.experiment(experiment, preset)
-    import dataclasses
-
-    settings = catalogue.experiment_module(experiment).PRESETS[preset]
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if "data" in changes and not hasattr(settings, "data"):
-        raise ValueError(f"experiment '{experiment}' reads no data set; leave out --data, which is {changes['data']}")
-    return dataclasses.replace(settings, **changes)
+    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds)
+    _execute(request, folder or Path("results") / f"{experiment}{TUNING}-{preset}")
 
 
-def _execute(settings: Any, preset: str, algorithms: str | None, folder: Path) -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def _names(algorithms: list[str] | None) -> list[str] | None:
+    """All names of all options, once each."""
+    if not algorithms:
+        return None
+    return list(dict.fromkeys(name.strip() for names in algorithms for name in names.split(",")))
 
-    from vits.lab import plots
-    from vits.lab.experiments import base
-    from vits.lab.report import page
 
-    if algorithms is not None:
-        settings = settings.only([name.strip() for name in algorithms.split(",")])
-    columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    total = sum(cell.cost for cell in settings.cells())
-    # Algorithms differ in speed by far, so the time left comes from the last hour, not from the last half minute.
+def _execute(request: "Request", folder: Path) -> None:
+    from vits.lab.experiments.request import plan
+    from vits.lab.experiments.run import run
+    from vits.lab.report import page, views
+
+    experiment, record = plan(request)
     try:
-        with Progress(*columns, console=err, speed_estimate_period=3600.0) as bar:
-            task = bar.add_task("starting", total=total)
-            results = base.run(
-                settings,
-                folder,
-                preset=preset,
-                progress=lambda rounds: bar.advance(task, rounds),
-                resume=lambda rounds: bar.reset(task, completed=rounds),
-                announce=lambda cell: bar.update(task, description=cell),
-            )
-            bar.update(task, description="done")
+        with _bar() as monitor:
+            found = run(experiment, folder, preset=request.preset, record=record, monitor=monitor)
     except KeyboardInterrupt:
-        err.print("interrupted: the same command goes on where it stopped")
+        err.print("interrupted; run the same command again to resume")
         sys.stdout.flush()
         os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
-    _print_table(results.summary)
-    pictures = plots.draw(results)
-    _print_pictures(pictures)
-    _print_report(page.write(results, pictures=pictures))
-    if any(line["failed_seeds"] == line["seeds"] for line in results.summary["rows"]):
+    _print_table(views.table(found.summary))
+    pictures = views.draw(found)
+    _print_pictures(picture.path for picture in pictures)
+    _print_report(page.write(found, pictures=pictures))
+    if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _bar() -> "Iterator[Monitor]":
+    """A progress bar that appears when a run starts to compute."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from typing_extensions import override
+
+    from vits.lab.experiments.base import Cell
+    from vits.lab.experiments.engines import Monitor
+
+    columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # The speeds of algorithms differ by far, so the time left comes from the last hour, not from the last half minute.
+    bar = Progress(*columns, console=err, speed_estimate_period=3600.0)
+    task = bar.add_task("starting")
+
+    class Bar(Monitor):
+        @override
+        def start(self, total: int, found: int) -> None:
+            bar.reset(task, total=total, completed=found)
+            bar.start()
+
+        @override
+        def cell(self, cell: Cell) -> None:
+            bar.update(task, description=f"{cell.algorithm}, {cell.environment}")
+
+        @override
+        def advance(self, cost: int) -> None:
+            bar.advance(task, cost)
+
+    try:
+        yield Bar()
+        bar.update(task, description="done")
+    finally:
+        if bar.live.is_started:
+            bar.stop()
 
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
@@ -182,16 +210,18 @@ def data_(
 def show(folder: Folder) -> None:
     """Print the table of a finished run."""
     from vits.lab import results
+    from vits.lab.report import views
 
-    _print_table(results.load(folder).summary)
+    _print_table(views.table(results.load(folder).summary))
 
 
 @app.command(epilog="Example: [bold]vits plot results/linear-quick[/]")
 def plot(folder: Folder) -> None:
     """Draw the pictures of a finished run again."""
-    from vits.lab import plots, results
+    from vits.lab import results
+    from vits.lab.report import views
 
-    _print_pictures(plots.draw(results.load(folder)))
+    _print_pictures(picture.path for picture in views.draw(results.load(folder)))
 
 
 @app.command(name="report", epilog="Example: [bold]vits report results/linear-quick --reference vits_ii[/]")
@@ -201,7 +231,7 @@ def report_(
         str | None, typer.Option(help="The algorithm that others are compared with; lin_ts, or the first, by default.")
     ] = None,
 ) -> None:
-    """Write a page with the pictures, tables and verdicts of a finished run, and how to run it again."""
+    """Write a page with the figures, tables and verdicts of a finished run, and how to reproduce it."""
     from vits.lab import results
     from vits.lab.report import page
 
@@ -213,7 +243,7 @@ def claims(
     folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
 ) -> None:
-    """Print what the paper claims, and what these runs found of it."""
+    """Print what the paper claims, and the verdicts of these runs."""
     if form not in _FORMATS:
         raise validate.unknown("format", form, _FORMATS)
     from vits.lab.report import scorecard
@@ -271,6 +301,7 @@ def check(
     catalogue.algorithm(algorithm)
     from vits.lab import posterior_check
     from vits.lab.plots import posterior_check as pictures
+    from vits.lab.report import tables
 
     rows = posterior_check.load(data)
     given: dict[str, Any] = {"inverse_temperature": inverse_temperature, "prior_precision": prior_precision}
@@ -280,12 +311,12 @@ def check(
         algorithm,
         **{name: value for name, value in given.items() if value is not None},
     )
-    _print_content(tables.posteriors(algorithm, len(rows.rewards), found.figures()))
+    _print_table(tables.posteriors(algorithm, len(rows.rewards), found.figures()))
     out.print(found.sentence, soft_wrap=True)
     _print_pictures([pictures.draw(found, folder / "check.png")])
 
 
-def _print_pictures(paths: list[Path]) -> None:
+def _print_pictures(paths: Iterable[Path]) -> None:
     for path in paths:
         out.print(f"picture: {path}", soft_wrap=True)
 
@@ -294,11 +325,7 @@ def _print_report(path: Path) -> None:
     out.print(f"report: {path}", soft_wrap=True)
 
 
-def _print_table(summary: dict[str, Any]) -> None:
-    _print_content(tables.table(summary))
-
-
-def _print_content(content: tables.Table) -> None:
+def _print_table(content: "Content") -> None:
     table = Table(
         title=content.title,
         title_justify="left",
@@ -333,13 +360,23 @@ def _keep_compiled_programs() -> None:
 
 
 def main() -> None:
-    """Run a command; bad input ends with one sentence and exit code 2."""
+    """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or no disk with exit code 1."""
     # Seeds are shared out among the cores; a small factorisation on all of them as well is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     _keep_compiled_programs()
     try:
         sys.exit(app(standalone_mode=False))
-    except (ValueError, TyperException) as error:
+    except (ValueError, OSError, TyperException) as error:
         if str(error):  # empty when the help was shown instead
             err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(_exit_code(error))
+
+
+def _exit_code(error: Exception) -> int:
+    if isinstance(error, OSError):
+        return 1
+    if not isinstance(error, ValueError):
+        return 2
+    from vits.lab.results import DamagedRun
+
+    return 1 if isinstance(error, DamagedRun) else 2

@@ -68,15 +68,19 @@ class Ratings(NamedTuple):
         return len(self.user_ids), len(self.movie_ids)
 
 
+class Factorised(NamedTuple):
+    """The checksum of a ratings file, and the factors of its ratings: `rows` are the users, `columns` the movies."""
+
+    md5: str
+    factors: Factors
+
+
 class _Copy(NamedTuple):
-    """The content of a ratings file, and what to call the file in a message."""
+    """The content of a ratings file, its checksum, and what to call the file in a message."""
 
     name: str
     content: bytes
-
-    @property
-    def md5(self) -> str:
-        return hashlib.md5(self.content, usedforsecurity=False).hexdigest()
+    md5: str
 
 
 def find(place: str | Path | None = None) -> Path:
@@ -109,7 +113,7 @@ def load(place: str | Path | None = None, *, edition: Edition = ML_1M) -> Rating
     return _parse(_checked(_read(find(place)), edition))
 
 
-def load_factors(
+def factorised(
     place: str | Path | None = None,
     *,
     dim: int = 5,
@@ -117,10 +121,10 @@ def load_factors(
     num_sweeps: int = 50,
     seed: int = 0,
     edition: Edition = ML_1M,
-) -> Factors:
-    """A vector for every user and for every rated movie, by alternating least squares; computed once, then kept.
+) -> Factorised:
+    """A vector for every user and for every rated movie, by alternating least squares.
 
-    The result is stored in the cache folder under a hash of the ratings and of the settings.
+    The factors are stored in the cache folder under a hash of the ratings and of the settings.
 
     Args:
         place: see `find`.
@@ -131,7 +135,7 @@ def load_factors(
         edition: what a complete copy looks like.
 
     Returns:
-        The factors: `rows` are the users, `columns` the movies.
+        The factors, and the checksum of the ratings.
     """
     copy = _checked(_read(find(place)), edition)
     settings = {"dim": dim, "ridge": ridge, "num_sweeps": num_sweeps, "seed": seed}
@@ -139,7 +143,7 @@ def load_factors(
     file = paths.cache() / f"movielens-{mark[:32]}.npz"
     stored = _stored(file)
     if stored is not None:
-        return stored
+        return Factorised(copy.md5, stored)
     ratings = _parse(copy)
     factors = alternating_least_squares(
         ratings.entries, ratings.shape, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed
@@ -148,12 +152,7 @@ def load_factors(
         files.save_arrays(file, factors._asdict())
     except OSError as error:
         warnings.warn(f"the factors could not be kept, and will be computed again: {error}", stacklevel=2)
-    return factors
-
-
-def checksum(place: str | Path | None = None) -> str:
-    """The md5 of the ratings in a place: what tells one data set from another, wherever it lies."""
-    return _read(find(place)).md5
+    return Factorised(copy.md5, factors)
 
 
 def ensure(place: str | Path | None = None) -> Path:
@@ -198,24 +197,27 @@ def _read(path: Path) -> _Copy:
         content = path.read_bytes()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from None
-    return _unpack(str(path), content) if path.suffix == ".zip" else _Copy(str(path), content)
+    return _unpack(str(path), content) if path.suffix == ".zip" else _copy(str(path), content)
 
 
 def _unpack(name: str, archive: bytes) -> _Copy:
     member = f"{FOLDER}/{RATINGS}"
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
-            return _Copy(f"{name}, {member}", opened.read(member))
+            return _copy(f"{name}, {member}", opened.read(member))
     except KeyError:
         raise ValueError(f"{name} is not the archive of MovieLens-1M: it has no {member}") from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise ValueError(f"{name} is damaged, or is no zip file: {error}") from None
 
 
+def _copy(name: str, content: bytes) -> _Copy:
+    return _Copy(name, content, hashlib.md5(content, usedforsecurity=False).hexdigest())
+
+
 def _checked(copy: _Copy, edition: Edition) -> _Copy:
-    """The same copy if it is what was published; else the first thing that is wrong with it."""
-    found = copy.md5
-    if found == edition.md5:
+    """The same copy if it is what was published, else an error that names the first difference."""
+    if copy.md5 == edition.md5:
         return copy
     lines = copy.content.split(b"\n")
     rest = lines.pop()
@@ -226,7 +228,7 @@ def _checked(copy: _Copy, edition: Edition) -> _Copy:
     if len(lines) != edition.num_ratings:
         raise ValueError(f"{copy.name} must have {edition.num_ratings} lines, but has {len(lines)}")
     if edition.md5 is not None:
-        raise ValueError(f"{copy.name} must have the md5 {edition.md5}, but has {found}: it is not as it was published")
+        raise ValueError(f"{copy.name} must have the md5 {edition.md5}, but has {copy.md5}: the file was changed")
     return copy
 
 

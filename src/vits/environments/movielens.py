@@ -104,12 +104,12 @@ def movielens(
     validate.count("num_arms", num_arms, least=2)
     if scale not in SCALES:
         raise validate.unknown("scale", scale, SCALES)
-    factors = data.load_factors(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
-    return from_factors(factors, num_arms, SCALES[scale])
+    found = data.factorised(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
+    return from_factors(found.factors, num_arms, SCALES[scale])
 
 
-def from_factors(factors: Factors, num_arms: int, scale: Scale = jax.nn.sigmoid) -> MovieLens:
-    """The environment of given user and movie vectors."""
+def from_factors(factors: Factors, num_arms: int = 100, scale: Scale = jax.nn.sigmoid) -> MovieLens:
+    """The environment with these user and movie vectors."""
     num_movies, dim = factors.columns.shape
     if num_arms > num_movies:
         raise ValueError(f"num_arms must be at most {num_movies}, the number of rated movies, but is {num_arms}")

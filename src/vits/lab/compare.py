@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from vits import catalogue
-from vits.lab.summary import VERDICTS
+from vits.lab.results import VERDICTS, Claim
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
@@ -106,18 +106,9 @@ class Decision(NamedTuple):
         return f"about {self.needed:,} seeds would decide"
 
 
-class Claim(NamedTuple):
-    """A statement of the paper, and what was found of it."""
-
-    id: str
-    claim: str
-    verdict: str
-    evidence: str
-
-
 def claim(id: str, verdict: str, evidence: str) -> Claim:
-    """What was found of the statement with this name."""
-    return Claim(id, catalogue.CLAIMS[id], verdict, evidence)
+    """The verdict on the statement of the paper with this name."""
+    return Claim(id=id, claim=catalogue.CLAIMS[id], verdict=verdict, evidence=evidence)
 
 
 def level(statements: int) -> float:

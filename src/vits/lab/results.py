@@ -1,33 +1,90 @@
-"""Results on disk: arrays and a summary, each written whole or not at all."""
+"""Results of a run: a typed summary and the arrays of each cell, in memory and on disk."""
 
-import platform
-import subprocess
+import json
+import types
+import typing
 from collections.abc import Iterable, Mapping
-from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from jaxtyping import Float
 
-from vits.files import Arrays as Arrays
-from vits.files import load_arrays as load_arrays
-from vits.files import save_arrays as save_arrays
-from vits.files import unfinished as unfinished
-from vits.files import write_atomically as write_atomically
-from vits.files import write_json as write_json
-from vits.lab import summary
-from vits.simulation import Trace
+from vits import files
+from vits.files import Arrays
 
-SUMMARY = summary.SUMMARY
+SUMMARY = "summary.json"
 SETTINGS = "settings.json"
+TUNING = "-tuning"
+"""Suffix of the name of an experiment's tuning."""
+
+VERDICTS = ("holds", "fails", "inconclusive")
+
+
+class _RequiredColumns(TypedDict):
+    environment: str
+    algorithm: str
+    hyperparameters: dict[str, Any]
+    horizon: int
+    seeds: int
+    failed_seeds: int
+    regret_mean: float | None
+    regret_stderr: float | None
+    regret_median: float | None
+    seconds: float
+    rounds_per_second: float | None
+
+
+class Row(_RequiredColumns, total=False):
+    """An algorithm in an environment, over all seeds. Experiments may add columns of their own."""
+
+    files: list[str]
+    rejected_updates: int
+    capped_rounds: int
+    unstable_rounds: int
+    refreshed_inverses: int
+
+
+class Claim(TypedDict):
+    """A statement of the paper, and the verdict on it."""
+
+    id: str
+    claim: str
+    verdict: str
+    evidence: str
+
+
+class Record(TypedDict):
+    """How a run was started: the command, and what it changed of its preset. Both are None for a run from Python."""
+
+    command: str | None
+    changes: list[str] | None
+
+
+class _RequiredFields(TypedDict):
+    experiment: str
+    preset: str
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    rows: list[Row]
+    claims: list[Claim]
+
+
+class Summary(_RequiredFields, total=False):
+    """The content of summary.json. Runs from before the command was recorded have no `record`."""
+
+    record: Record
+
+
+class DamagedRun(ValueError):
+    """A file of a run's folder does not hold what was written into it."""
 
 
 class Results(NamedTuple):
-    """A run's folder, loaded: the summary, and the arrays by environment and algorithm."""
+    """A finished run: its summary, and its arrays by environment and algorithm."""
 
     folder: Path
-    summary: dict[str, Any]
+    summary: Summary
     cells: dict[tuple[str, str], Arrays]
 
     @property
@@ -41,27 +98,15 @@ class Results(NamedTuple):
         return list(dict.fromkeys(algorithm for _, algorithm in self.cells))
 
 
+def columns(summary: Summary) -> list[dict[str, Any]]:
+    """The rows, with the columns that experiments add."""
+    return typing.cast(list[dict[str, Any]], summary["rows"])
+
+
 def join(chunks: Iterable[Arrays]) -> Arrays:
-    """Chunks of seeds put together again."""
+    """Concatenate chunks of seeds."""
     parts = list(chunks)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
-def trace_arrays(trace: Trace) -> Arrays:
-    """What of a trace goes to disk: the curves in full, the diagnostics as counts per seed."""
-    info = trace.info
-    return {
-        "regret": trace.regret,
-        "action": np.asarray(trace.action, np.int32),
-        "reward": trace.reward,
-        "failed": trace.failed,
-        "rejected": np.sum(info.rejected, axis=1),
-        "step_capped": np.sum(info.step_capped, axis=1),
-        "unstable": np.sum(np.asarray(info.stiffness) >= 1.0, axis=1),
-        "refreshed": np.sum(info.refreshed, axis=1),
-        "inverse_error": np.max(info.inverse_error, axis=1),
-        "seconds": np.array([trace.seconds]),
-    }
 
 
 def cumulative(arrays: Arrays) -> Float[np.ndarray, "seeds horizon"]:
@@ -70,7 +115,7 @@ def cumulative(arrays: Arrays) -> Float[np.ndarray, "seeds horizon"]:
 
 
 def final_regret(arrays: Arrays) -> Float[np.ndarray, " seeds"]:
-    """Cumulative regret at the end of every seed; NaN for the seeds that failed, so that seeds stay paired."""
+    """Cumulative regret of every seed at the end; NaN for seeds that failed, so that seeds stay paired."""
     total = np.sum(arrays["regret"], axis=1, dtype=np.float64)
     return np.where(arrays["failed"], np.nan, total)
 
@@ -84,25 +129,30 @@ def row(
     seeds: int,
     seconds: float,
     **columns: Any,
-) -> dict[str, Any]:
-    """One line of the summary; `columns` says what was found, and there is no regret unless it is among them."""
-    return {
-        "environment": environment,
-        "algorithm": algorithm,
-        "hyperparameters": dict(hyperparameters),
-        "horizon": horizon,
-        "seeds": seeds,
-        "regret_mean": None,
-        "regret_stderr": None,
-        "regret_median": None,
-        "seconds": seconds,
-        "rounds_per_second": None,
-        **columns,
-    }
+) -> Row:
+    """A row of the summary. Regret is null unless it is among `columns`."""
+    return typing.cast(
+        Row,
+        {
+            "environment": environment,
+            "algorithm": algorithm,
+            "hyperparameters": dict(hyperparameters),
+            "horizon": horizon,
+            "seeds": seeds,
+            "regret_mean": None,
+            "regret_stderr": None,
+            "regret_median": None,
+            "seconds": seconds,
+            "rounds_per_second": None,
+            **columns,
+        },
+    )
 
 
-def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
-    """A line about regret. Failed seeds are counted and left out of every average; null where none is left."""
+def regret_row(
+    environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
+) -> Row:
+    """A row about regret. Failed seeds are counted and left out of every average; null where none is left."""
     seeds, horizon = arrays["regret"].shape
     final = cumulative(arrays)[:, -1]
     seconds = float(np.sum(arrays["seconds"]))
@@ -122,13 +172,8 @@ def regret_row(environment: str, algorithm: str, hyperparameters: Mapping[str, A
         capped_rounds=int(np.sum(arrays["step_capped"])),
         unstable_rounds=int(np.sum(arrays["unstable"])),
         refreshed_inverses=int(np.sum(arrays["refreshed"])),
+        **columns,
     )
-
-
-def versions() -> dict[str, str]:
-    """The versions that a result depends on, and the commit if this is a checkout."""
-    packages = {name: metadata.version(name) for name in ("vits-bandits", "jax", "jaxlib", "numpy", "equinox")}
-    return {"python": platform.python_version(), **packages, "commit": _commit()}
 
 
 def cell_file(folder: Path, environment: str, algorithm: str, chunk: str) -> Path:
@@ -138,34 +183,85 @@ def cell_file(folder: Path, environment: str, algorithm: str, chunk: str) -> Pat
 
 
 def load_cell(path: Path) -> Arrays:
-    """What was computed as one; cells from before the commit was kept with them have an unknown one."""
-    return {"commit": np.array(["unknown"]), **load_arrays(path)}
+    """The arrays of one chunk. Chunks from before the commit was stored have an unknown one."""
+    try:
+        return {"commit": np.array(["unknown"]), **files.load_arrays(path)}
+    except ValueError as error:
+        raise DamagedRun(str(error)) from None
 
 
 def load(folder: str | Path) -> Results:
-    """Load a finished run's folder, or say what is missing."""
-    found, folder = summary.load(folder), Path(folder)
+    """Load the folder of a finished run, or say what is missing or damaged."""
+    summary, folder = load_summary(folder), Path(folder)
     cells = {}
-    for row in found["rows"]:
+    for row in summary["rows"]:
         for name in row["files"]:
             if not (folder / name).is_file():
-                raise ValueError(f"{folder} is incomplete: {name} is missing")
+                raise DamagedRun(f"{folder} is incomplete: {name} is missing")
         cells[row["environment"], row["algorithm"]] = join(load_cell(folder / name) for name in row["files"])
-    return Results(folder, found, cells)
+    return Results(folder, summary, cells)
 
 
-def _commit() -> str:
-    """The commit of this checkout, marked if files differ from it; unknown if this file is in no repository."""
-    here = Path(__file__)
-    if not _git("ls-files", here.name):  # a copy that was installed somewhere inside another repository
-        return "unknown"
-    changed = _git("status", "--porcelain", str(here.parent))
-    return _git("rev-parse", "HEAD") + (" and changes" if changed else "")
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).parent), *arguments]
+def load_summary(folder: str | Path) -> Summary:
+    """The summary of a finished run, checked field by field."""
+    path = Path(folder) / SUMMARY
+    if not path.is_file():
+        raise ValueError(f"{folder} holds no finished run: {SUMMARY} is missing")
+    load_settings(Path(folder) / SETTINGS)
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    except FileNotFoundError:
-        return ""
+        summary = json.loads(path.read_bytes())
+    except ValueError as error:  # no JSON, or no text at all
+        raise _not_a_summary(path, str(error)) from None
+    _check(path, "the summary", summary, Summary)
+    if not isinstance(summary["settings"].get("title"), str):
+        raise _not_a_summary(path, "its settings have no 'title'")
+    for row in summary["rows"]:
+        _check(path, "a row", row, Row)
+        if not isinstance(row.get("files"), list):
+            raise _not_a_summary(path, "a row has no 'files'")
+    for claim in summary["claims"]:
+        _check(path, "a claim", claim, Claim)
+        if claim["verdict"] not in VERDICTS:
+            raise _not_a_summary(path, f"a verdict is '{claim['verdict']}', not one of {', '.join(VERDICTS)}")
+    if not summary["rows"]:
+        raise _not_a_summary(path, "it has no rows")
+    return typing.cast(Summary, summary)
+
+
+def load_settings(path: Path) -> dict[str, Any] | None:
+    """The content of a settings file; None if there is no file."""
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError as error:  # no JSON, or no text at all
+        raise DamagedRun(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise DamagedRun(f"{path} is damaged: it holds no mapping of names to values")
+    return found
+
+
+def _check(path: Path, what: str, found: Any, fields: Any) -> None:
+    """Refuse what does not have the fields of a TypedDict."""
+    if not isinstance(found, dict):
+        raise _not_a_summary(path, f"{what} is not a mapping of names to values")
+    for name, hint in typing.get_type_hints(fields).items():
+        if name not in found:
+            if name in fields.__required_keys__:
+                raise _not_a_summary(path, f"{what} has no '{name}'")
+        elif not isinstance(found[name], _kinds(hint)):
+            raise _not_a_summary(path, f"'{name}' of {what} is {found[name]!r:.40}")
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    """The types that JSON gives for a type hint."""
+    if isinstance(hint, types.UnionType):
+        return tuple(kind for part in typing.get_args(hint) for kind in _kinds(part))
+    kind = typing.get_origin(hint) or hint
+    if typing.is_typeddict(kind):
+        return (dict,)
+    return (int, float) if kind is float else (kind,)
+
+
+def _not_a_summary(path: Path, reason: str) -> DamagedRun:
+    return DamagedRun(f"{path} is not a summary of a run: {reason}")

@@ -10,13 +10,15 @@ import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from vits import algorithms, catalogue, environments, models, validate
 from vits.environments.base import Environment
+from vits.files import Arrays
 from vits.lab import results
-from vits.lab.compare import Claim, Difference, all_of, claim, is_alike, is_faster, is_less, paired
-from vits.lab.experiments.base import Cell, Experiment, Progress
-from vits.lab.results import Arrays, Results
+from vits.lab.compare import Difference, all_of, claim, is_alike, is_faster, is_less, paired
+from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
+from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
 
@@ -29,7 +31,7 @@ class World:
     environment: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     hyperparameters: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    """What contenders, by label, use here in place of their own."""
+    """Hyperparameters of contenders, by label, that replace their own here."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """An algorithm, its hyperparameters, and its model where it is not everybody's."""
+    """An algorithm, its hyperparameters, and its model where that is not the experiment's."""
 
     label: str
     algorithm: str
@@ -50,27 +52,41 @@ class Contender:
     model: Model | None = None
 
     def within(self, world: World) -> "Contender":
-        """With what it uses in a world."""
+        """The same contender with the hyperparameters that it has in a world."""
         return dataclasses.replace(
             self, hyperparameters={**self.hyperparameters, **world.hyperparameters.get(self.label, {})}
         )
 
 
 class Stage(NamedTuple):
-    """A world, made: the environment, and how policies for it come about."""
+    """A world, built: the environment, and how to build policies for it."""
 
     environment: Environment
     policy: Callable[[Contender, models.RewardModel, Any], Policy]
-    """A contender's policy, from its model and what its seed brings with it."""
-    own: Callable[[Sequence[int]], Any] = lambda seeds: None
-    """What each of these seeds brings with it, on a leading axis; None if nothing."""
+    """A contender's policy, from its model and what its seed adds."""
+    own: Callable[[Sequence[int]], Any] | None = None
+    """What each of these seeds adds to its policy, on a leading axis; None if nothing."""
     example: Any = None
-    """What one seed might bring."""
+    """What one seed might add."""
+
+
+class Entrant(NamedTuple):
+    """A contender in a world: one policy for all seeds, or a function that gives each seed its own."""
+
+    environment: Environment
+    policy: Policy
+    each: Callable[[Sequence[int]], Policy] | None
+
+    def play(self, seed: int, horizon: int, seeds: Sequence[int], progress: Advance) -> Trace:
+        """Play these seeds."""
+        if self.each is None:
+            return simulate(seed, self.environment, self.policy, horizon, seeds=seeds, progress=progress)
+        return simulate_each(seed, self.environment, self.each(seeds), horizon, seeds=seeds, progress=progress)
 
 
 @dataclasses.dataclass(frozen=True)
 class RegretExperiment(Experiment):
-    """Worlds, contenders, a horizon and seeds; who plays what, and how, is left open."""
+    """Worlds, contenders, a horizon and seeds; subclasses say how a world is built."""
 
     worlds: tuple[World, ...]
     contenders: tuple[Contender, ...]
@@ -82,16 +98,16 @@ class RegretExperiment(Experiment):
     """Seeds that are played, and stored, together."""
 
     decides: ClassVar[frozenset[str]] = frozenset()
-    """Hyperparameters that the experiment settles itself, so that there is nothing to tune."""
+    """Hyperparameters that the experiment sets itself, so that there is nothing to tune."""
     tries: ClassVar[Mapping[str, tuple[float, ...]]] = {}
-    """Values that tuning tries here beside those it tries everywhere."""
+    """Values that tuning tries in addition to those it tries everywhere."""
 
     @abc.abstractmethod
     def stage(self, world: World) -> Stage:
-        """Make a world. Bad settings are refused here."""
+        """Build a world. Bad settings are refused here."""
 
     def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
-        """What is stored beside the trace."""
+        """What is stored in addition to the trace."""
         return {}
 
     def content(self) -> list[Any]:
@@ -99,66 +115,76 @@ class RegretExperiment(Experiment):
         return []
 
     def tuning_worlds(self) -> tuple[World, ...]:
-        """The worlds in which contenders can be tuned: those where none has a setting of its own."""
+        """The worlds in which contenders can be tuned: those that set no hyperparameters."""
         return tuple(world for world in self.worlds if not world.hyperparameters)
 
+    @property
+    @override
+    def labels(self) -> tuple[str, ...]:
+        return tuple(contender.label for contender in self.contenders)
+
     def model_of(self, contender: Contender) -> models.RewardModel:
-        """The contender's model, or everybody's."""
+        """The contender's own model, or the experiment's."""
         spec = contender.model or self.model
         return cast(models.RewardModel, getattr(models, spec.name)(**spec.arguments))
 
-    def play(self, stage: Stage, contender: Contender, seeds: Sequence[int], progress: Progress) -> Trace:
-        """Play these seeds: all with one policy, or each with its own."""
-        model, own = self.model_of(contender), stage.own(seeds)
-        if own is None:
-            policy = stage.policy(contender, model, None)
-        else:
-            policy = eqx.filter_vmap(lambda own: stage.policy(contender, model, own))(own)
-        # What has no numbers is the same for every seed.
-        run = simulate if own is None or not jax.tree.leaves(policy) else simulate_each
-        return run(self.seed, stage.environment, policy, self.horizon, seeds=seeds, progress=progress)
+    def entrant(self, stage: Stage, contender: Contender) -> Entrant:
+        """The contender's policy in a world. Bad hyperparameters are refused here."""
+        model, own = self.model_of(contender), stage.own
+        policy = stage.policy(contender, model, stage.example)
+        if own is None or not jax.tree.leaves(policy):  # a policy without numbers is the same for every seed
+            return Entrant(stage.environment, policy, None)
+        build = eqx.filter_vmap(lambda added: stage.policy(contender, model, added))
+        return Entrant(stage.environment, policy, lambda seeds: build(own(seeds)))
 
+    @override
     def cells(self) -> list[Cell]:
-        """One cell per world, contender and chunk of seeds."""
         validate.count("horizon", self.horizon)
         validate.count("seeds", self.seeds)
-        cells = []
-        for world in self.worlds:
-            stage = self.stage(world)
-            for contender in (contender.within(world) for contender in self.contenders):
-                stage.policy(contender, self.model_of(contender), stage.example)  # refuses bad settings now
-                for first in range(0, self.seeds, self.chunk):
-                    seeds = list(range(first, min(first + self.chunk, self.seeds)))
-                    cells.append(
-                        Cell(
-                            environment=world.label,
-                            algorithm=contender.label,
-                            chunk=f"{seeds[0]}-{seeds[-1]}",
-                            hyperparameters=contender.hyperparameters,
-                            cost=len(seeds) * self.horizon,
-                            settings=[
-                                {**dataclasses.asdict(world), "hyperparameters": None},
-                                dataclasses.asdict(contender),
-                                dataclasses.asdict(contender.model or self.model),
-                                self.horizon,
-                                self.seed,
-                                *self.content(),
-                            ],
-                            compute=functools.partial(self._compute, stage, contender, seeds),
-                        )
-                    )
-        return cells
+        check_size(self.seeds, self.horizon, len(self.worlds) * len(self.contenders))
+        content = self.content()
+        return [
+            cell
+            for world in self.worlds
+            for stage in [self.stage(world)]
+            for contender in self.contenders
+            for cell in self._chunks(world, stage, contender.within(world), content)
+        ]
 
-    def _compute(self, stage: Stage, contender: Contender, seeds: list[int], progress: Progress) -> Arrays:
-        trace = self.play(stage, contender, seeds, progress)
-        return {**results.trace_arrays(trace), **self.notes(stage.environment, seeds, trace)}
+    def _chunks(self, world: World, stage: Stage, contender: Contender, content: list[Any]) -> list[Cell]:
+        """The cells of a contender in a world: one per chunk of seeds."""
+        entrant = self.entrant(stage, contender)
+        settings = [
+            {**dataclasses.asdict(world), "hyperparameters": None},
+            dataclasses.asdict(contender),
+            dataclasses.asdict(contender.model or self.model),
+            self.horizon,
+            self.seed,
+            *content,
+        ]
+        chunks = [range(i, min(i + self.chunk, self.seeds)) for i in range(0, self.seeds, self.chunk)]
+        return [
+            Cell(
+                environment=world.label,
+                algorithm=contender.label,
+                chunk=f"{seeds[0]}-{seeds[-1]}",
+                hyperparameters=contender.hyperparameters,
+                cost=len(seeds) * self.horizon,
+                settings=settings,
+                compute=functools.partial(self._compute, entrant, list(seeds)),
+            )
+            for seeds in chunks
+        ]
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
-        """Regret and its spread."""
-        return results.regret_row(environment, algorithm, hyperparameters, arrays)
+    def _compute(self, entrant: Entrant, seeds: list[int], progress: Advance) -> Arrays:
+        trace = entrant.play(self.seed, self.horizon, seeds, progress)
+        return {**trace_arrays(trace), **self.notes(entrant.environment, seeds, trace)}
 
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
+        return results.regret_row(*cell.key, cell.hyperparameters, arrays)
+
+    @override
     def only(self, names: list[str]) -> "RegretExperiment":
         """The same experiment with these contenders; an algorithm that is not among them joins at its defaults."""
         known = {contender.label: contender for contender in self.contenders}
@@ -168,17 +194,30 @@ class RegretExperiment(Experiment):
         chosen = tuple(known.get(name, Contender(name, name)) for name in dict.fromkeys(names))
         return dataclasses.replace(self, contenders=chosen)
 
-    def claims(self, found: Results) -> list[Claim]:
-        """Nothing is claimed of an experiment that the paper does not have."""
-        return []
+
+def trace_arrays(trace: Trace) -> Arrays:
+    """What of a trace is stored: the curves in full, the diagnostics as counts per seed."""
+    info = trace.info
+    return {
+        "regret": trace.regret,
+        "action": np.asarray(trace.action, np.int32),
+        "reward": trace.reward,
+        "failed": trace.failed,
+        "rejected": np.sum(info.rejected, axis=1),
+        "step_capped": np.sum(info.step_capped, axis=1),
+        "unstable": np.sum(np.asarray(info.stiffness) >= 1.0, axis=1),
+        "refreshed": np.sum(info.refreshed, axis=1),
+        "inverse_error": np.max(info.inverse_error, axis=1),
+        "seconds": np.array([trace.seconds]),
+    }
 
 
 @dataclasses.dataclass(frozen=True)
 class BanditExperiment(RegretExperiment):
-    """Every contender is one policy, whatever the seed."""
+    """Worlds are environments of the library; every contender has one policy for all seeds."""
 
+    @override
     def stage(self, world: World) -> Stage:
-        """The named environment, and the named algorithms."""
         environment = getattr(environments, world.environment)(**world.arguments)
         return Stage(environment, named_policy)
 
@@ -206,13 +245,13 @@ _RULES: dict[str, Callable[[Difference], str]] = {"<": is_less, "~": is_alike}
 
 
 def scored(id: str, found: Results, *statements: Statement, also: Callable[[], dict[str, str]] = dict) -> list[Claim]:
-    """A claim of the paper, scored by paired differences; nothing if an algorithm or a world was not run.
+    """Score a claim of the paper by paired differences; no claim if an algorithm or a world was not run.
 
     Args:
         id: the claim.
         found: the run.
         statements: what has to hold.
-        also: gives further evidence and the verdict on each, once everything needed is known to be there.
+        also: further evidence with the verdict on each; called only if everything was run.
     """
     if any((part.world, name) not in found.cells for part in statements for name in (part.first, part.second)):
         return []
@@ -226,8 +265,8 @@ def scored(id: str, found: Results, *statements: Statement, also: Callable[[], d
 
 
 def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second: str) -> dict[str, str]:
-    """Whether each of the firsts plays more rounds a second than the other, world by world: evidence and verdicts."""
-    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] for row in found.summary["rows"]}
+    """Evidence and verdicts on: each of the firsts plays more rounds a second than the second, world by world."""
+    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] or 0.0 for row in found.summary["rows"]}
     return {
         f"{world}: {first} {speed[world, first]:,.0f} rounds/s, {second} {speed[world, second]:,.0f}": is_faster(
             speed[world, first], speed[world, second]

@@ -9,22 +9,23 @@ measured alone in several dimensions; and those that refuse another model are ca
 
 import dataclasses
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
-from vits import environments, models, validate
+from vits import catalogue, environments, models, validate
+from vits.files import Arrays
 from vits.history import with_capacity
 from vits.lab import results
 from vits.lab.experiments import linear
 from vits.lab.experiments.bandit import BanditExperiment, Contender, World, named_policy
-from vits.lab.experiments.base import Cell, Progress
-from vits.lab.results import Arrays
+from vits.lab.experiments.base import Advance, Cell
+from vits.lab.results import Row
 from vits.policies import Policy
 from vits.types import Observation, Round, State
 
@@ -46,6 +47,7 @@ class Comparison(BanditExperiment):
     blocks: int
     """How often a round is timed; the best counts, because whatever else the machine does can only add."""
 
+    @override
     def cells(self) -> list[Cell]:
         """Those of the bandit, and one per dimension and contender for what a round costs."""
         validate.count("blocks", self.blocks)
@@ -54,6 +56,7 @@ class Comparison(BanditExperiment):
         costs = [self._cost(dim, contender) for dim in self.dims for contender in self.contenders]
         return [*super().cells(), *costs]
 
+    @override
     def tuning_worlds(self) -> tuple[World, ...]:
         """None: the bandit is that of figure 1, which is tuned there."""
         return ()
@@ -62,13 +65,11 @@ class Comparison(BanditExperiment):
         policy = named_policy(contender, models.linear(dim))
         weight = self.seeds * self.horizon // 4
 
-        def compute(progress: Progress) -> Arrays:
+        def compute(progress: Advance) -> Arrays:
             cost = round_cost(policy, dim, seed=self.seed, blocks=self.blocks)
             progress(weight)
             return {
                 "seconds_per_round": cost.seconds,
-                "dim": np.array([dim]),
-                "linear_only": np.array([_is_linear_only(contender)]),
                 "rejected": np.array([cost.rejected]),
                 "seconds": np.array([BLOCK * np.sum(cost.seconds)]),
             }
@@ -81,27 +82,26 @@ class Comparison(BanditExperiment):
             cost=weight,
             settings=[dataclasses.asdict(contender), dim, self.blocks, self.seed],
             compute=compute,
+            coordinates={"dim": dim, "linear_only": catalogue.algorithm(contender.algorithm).linear_only},
         )
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
         """Regret and how it grows, or what a round costs."""
         if "regret" in arrays:
-            found = results.regret_row(environment, algorithm, hyperparameters, arrays)
-            return {**found, "growth_with_rounds": _growth_with_rounds(arrays)}
+            growth = _growth_with_rounds(arrays)
+            return results.regret_row(*cell.key, cell.hyperparameters, arrays, growth_with_rounds=growth)
         return results.row(
-            environment,
-            algorithm,
-            hyperparameters,
+            *cell.key,
+            cell.hyperparameters,
             horizon=WARM + BLOCK,
             seeds=1,
             seconds=float(arrays["seconds"][0]),
             failed_seeds=0,
-            dim=int(arrays["dim"][0]),
+            dim=cell.coordinates["dim"],
             seconds_per_round=float(np.min(arrays["seconds_per_round"])),
             rejected_updates=int(arrays["rejected"][0]),
-            linear_only=bool(arrays["linear_only"][0]),
+            linear_only=cell.coordinates["linear_only"],
         )
 
 
@@ -113,15 +113,6 @@ def _growth_with_rounds(arrays: Arrays) -> float | None:
         return None
     half, whole = np.mean(curve[:, horizon // 2 - 1]), np.mean(curve[:, -1])
     return float(np.log(whole / half) / np.log(horizon / (horizon // 2))) if half > 0.0 else None
-
-
-def _is_linear_only(contender: Contender) -> bool:
-    """Whether the algorithm refuses a model of another kind."""
-    try:
-        named_policy(contender, models.logistic(2))
-    except ValueError:
-        return True
-    return False
 
 
 class Cost(NamedTuple):

@@ -11,23 +11,22 @@ round needs. `vits_ii_frozen` and `natural` are not in the paper.
 
 import dataclasses
 import time
-from collections.abc import Mapping
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import validate
+from vits.files import Arrays
 from vits.lab import compare
-from vits.lab.compare import Claim
 from vits.lab.experiments import gaussian_target
-from vits.lab.experiments.base import Cell, Progress
+from vits.lab.experiments.base import Advance, Cell
 from vits.lab.experiments.gaussian_target import Approximation, Contender
 from vits.lab.experiments.target import COMMON, TargetExperiment, finite, in_law
-from vits.lab.results import Arrays, Results
+from vits.lab.results import Claim, Results, Row, columns
 from vits.types import State
 
 ROUND = 10
@@ -54,8 +53,8 @@ class ComputeExperiment(TargetExperiment):
     blocks: int
     """How often the time of a step is measured; the best counts."""
 
+    @override
     def cells(self) -> list[Cell]:
-        """One cell per dimension and contender."""
         self.check()
         validate.count("blocks", self.blocks)
         validate.positive("step_size", self.step_size, below=1.0)
@@ -64,9 +63,9 @@ class ComputeExperiment(TargetExperiment):
     def _cell(self, dim: int, contender: Contender) -> Cell:
         target = gaussian_target.gaussian_target(self.seed, dim, self.condition_number)
 
-        def compute(progress: Progress) -> Arrays:
+        def compute(progress: Advance) -> Arrays:
             approximation = gaussian_target.approximation(contender, target, self.step_size)
-            found = self.walk(contender, approximation)
+            found = self.follow(contender, approximation)
             in_rounds = dataclasses.replace(
                 contender, hyperparameters={**contender.hyperparameters, "num_steps": ROUND}
             )
@@ -91,16 +90,13 @@ class ComputeExperiment(TargetExperiment):
             blocks=self.blocks,
         )
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
         """Steps, time of a step, and time to the target; null where most seeds did not meet it."""
         steps, step_time = arrays["steps"], float(np.min(arrays["seconds_per_step"]))
         median = float(np.quantile(steps, 0.5, method="nearest"))
         return self.line(
-            environment,
-            algorithm,
-            hyperparameters,
+            cell,
             arrays,
             failed_seeds=int(np.sum(arrays["diverged"])),
             steps_median=finite(median),
@@ -110,6 +106,7 @@ class ComputeExperiment(TargetExperiment):
             seconds_to_target=finite(median * step_time),
         )
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II and HF before LMC averaged over its path, and VITS-I after all of them, in every dimension.
 
@@ -122,7 +119,7 @@ class ComputeExperiment(TargetExperiment):
         for environment in found.environments:
             times = {
                 row["algorithm"]: (row["seconds_to_target"], row["horizon"] * row["seconds_per_step"])
-                for row in found.summary["rows"]
+                for row in columns(found.summary)
                 if row["environment"] == environment
             }
             order = [("vits_ii", "lmc_averaged"), ("vits_ii_hf", "lmc_averaged")]
@@ -148,7 +145,7 @@ class ComputeExperiment(TargetExperiment):
 def seconds_per_step(approximation: Approximation, blocks: int, rounds: int = 50) -> Float[np.ndarray, " blocks"]:
     """Time of a step in each of several blocks of `rounds` rounds, one posterior or chain, after compilation."""
     key = jax.random.key(0)
-    state = Approximation.start(approximation, key)
+    state = approximation.first(key)
     times = []
     for block in range(blocks + 1):
         started = time.perf_counter()
@@ -160,8 +157,8 @@ def seconds_per_step(approximation: Approximation, blocks: int, rounds: int = 50
 @eqx.filter_jit
 def _rounds(approximation: Approximation, key: Key[Array, ""], state: State, num_rounds: Int[Array, ""]) -> State:
     def play(k: Array, state: State) -> State:
-        # The step of the base class: without what an approximation does to read a chain.
-        return Approximation.step(approximation, jax.random.fold_in(key, k), state)[0]
+        # The algorithm alone, without what is done to read a chain.
+        return approximation.advance(jax.random.fold_in(key, k), state)[0]
 
     return jax.lax.fori_loop(0, num_rounds, play, state)
 

@@ -1,8 +1,8 @@
-"""Approximating one Gaussian: what the KL study and the study of computing time share.
+"""Approximating one Gaussian: shared by the KL study and the study of computing time.
 
 The target N(mu*, P^-1) has a precision with largest eigenvalue 1 and log-spaced spectrum, so that a step size is a
-fraction of 1 / lmax. Everybody starts from N(0, I). An algorithm of the library walks towards the target by updates on
-an observation that says nothing (no features, no reward), and its distance is that of N(m, S) from the target,
+fraction of 1 / lmax. All start at N(0, I). An algorithm of the library approaches the target by updates on an empty
+observation (features and reward are zero), and its distance is that of N(m, S) from the target,
 
     KL = 1/2 (tr(P S) - d + (m - mu*)' P (m - mu*) - log det P - log det S).
 """
@@ -55,7 +55,7 @@ def _log_det(matrix: Float[Array, "dim dim"]) -> Scalar:
 
 
 class Approximation(eqx.Module):
-    """A posterior on its way from N(0, I) to the target, step by step, and the Gaussian that it stands for."""
+    """A posterior that starts at N(0, I) and approaches the target step by step, read as a Gaussian."""
 
     potential: eqx.AbstractVar[Quadratic]
     """The target."""
@@ -64,14 +64,22 @@ class Approximation(eqx.Module):
     begin: eqx.AbstractVar[Posterior]
     """The same with the start N(0, I) for its prior."""
 
-    def start(self, key: Key[Array, ""]) -> State:
-        """N(0, I), or a draw from it, facing the target."""
+    def first(self, key: Key[Array, ""]) -> State:
+        """The algorithm at N(0, I), or at a draw from it, with the target for its potential."""
         return self.begin.init(key)._replace(data=self.potential.init())
 
-    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """One step."""
+    def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """One update of the algorithm."""
         dim = self.potential.prior.mean.shape[0]
         return self.posterior.update(key, state, Observation(jnp.zeros(dim), jnp.zeros(())))
+
+    def start(self, key: Key[Array, ""]) -> State:
+        """The start of the approximation; where a law is read from chains, that is more than `first`."""
+        return self.first(key)
+
+    def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
+        """One step of the approximation."""
+        return self.advance(key, state)
 
     @abc.abstractmethod
     def kl(self, state: State) -> Scalar:
@@ -110,13 +118,13 @@ class Averaged(Approximation):
 
     def start(self, key: Key[Array, ""]) -> Path:
         """A draw from N(0, I), and no path yet."""
-        chain = super().start(key)
+        chain = self.first(key)
         dim = self.potential.prior.mean.shape[0]
         return Path(chain, jnp.asarray(-self.burn_in), jnp.zeros(dim), jnp.zeros((dim, dim)))
 
     def step(self, key: Key[Array, ""], state: Path) -> tuple[Path, Info]:
         """One step of the chain; Welford's update of the moments once the burn-in is over."""
-        chain, info = super().step(key, state.chain)
+        chain, info = self.advance(key, state.chain)
         seen = state.num_seen + 1
         weight = jnp.where(seen > 0, 1.0 / jnp.maximum(seen, 1).astype(state.mean.dtype), 0.0)
         away = chain.theta - state.mean
@@ -138,11 +146,11 @@ class Chains(Approximation):
 
     def start(self, key: Key[Array, ""]) -> State:
         """Draws from N(0, I)."""
-        return jax.vmap(super().start)(jax.random.split(key, self.num_chains))
+        return jax.vmap(self.first)(jax.random.split(key, self.num_chains))
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         """One step of every chain; what is reported is the worst."""
-        state, info = jax.vmap(super().step)(jax.random.split(key, self.num_chains), state)
+        state, info = jax.vmap(self.advance)(jax.random.split(key, self.num_chains), state)
         worst = jax.tree.map(lambda leaf: jnp.max(leaf, axis=0), info)
         return state, worst._replace(is_finite=jnp.all(info.is_finite))
 

@@ -15,20 +15,19 @@ does, and the bare recursion would be slower: 17, 112 and 915 steps at kappa = 1
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from vits import validate
+from vits.files import Arrays
 from vits.lab import compare
-from vits.lab.compare import Claim
 from vits.lab.experiments import gaussian_target
-from vits.lab.experiments.base import Cell, Progress
+from vits.lab.experiments.base import Advance, Cell
 from vits.lab.experiments.gaussian_target import Contender
 from vits.lab.experiments.target import COMMON, TargetExperiment, finite, in_law
-from vits.lab.results import Arrays, Results
+from vits.lab.results import Claim, Results, Row
 
 LINEAR = (0.9, 1.1)
 """Growth counts as linear if its exponent over the last decade of condition numbers is between these."""
@@ -60,8 +59,8 @@ class KLExperiment(TargetExperiment):
     condition_numbers: tuple[float, ...]
     step_sizes: tuple[float, ...]
 
+    @override
     def cells(self) -> list[Cell]:
-        """One cell per step size, condition number and contender."""
         self.check()
         validate.positive("step_sizes", self.step_sizes, below=1.0)
         return [
@@ -76,7 +75,7 @@ class KLExperiment(TargetExperiment):
         approximation = gaussian_target.approximation(contender, target, step_size)
         floor = gaussian_target.floor(approximation, step_size)
 
-        def compute(progress: Progress) -> Arrays:
+        def compute(progress: Advance) -> Arrays:
             seeds = contender.num_seeds(self.seeds)
             arrays = {
                 "steps": np.full(seeds, np.inf),
@@ -86,7 +85,7 @@ class KLExperiment(TargetExperiment):
                 "seconds": np.zeros(1),
             }
             if floor < self.epsilon:
-                found = self.walk(contender, approximation)
+                found = self.follow(contender, approximation)
                 arrays.update(
                     steps=found.steps,
                     diverged=found.diverged,
@@ -105,9 +104,8 @@ class KLExperiment(TargetExperiment):
             condition_number=condition_number,
         )
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
         """Steps needed, and what became of the seeds that did not get there.
 
         `failed_seeds` is 0: that an algorithm diverges at a step size is what the experiment is to find out.
@@ -116,17 +114,12 @@ class KLExperiment(TargetExperiment):
         below_floor = bool(arrays["floor"][0] >= self.epsilon)
         reached = np.isfinite(steps)
         low, median, high = (finite(np.quantile(steps, part, method="nearest")) for part in (0.1, 0.5, 0.9))
-        condition_number = next(
-            kappa for kappa in self.condition_numbers if environment == label(hyperparameters["h"], kappa)
-        )
         return self.line(
-            environment,
-            algorithm,
-            hyperparameters,
+            cell,
             arrays,
             failed_seeds=0,
-            step_size=hyperparameters["h"],
-            condition_number=condition_number,
+            step_size=cell.coordinates["step_size"],
+            condition_number=cell.coordinates["condition_number"],
             steps_low=low,
             steps_median=median,
             steps_high=high,
@@ -138,6 +131,7 @@ class KLExperiment(TargetExperiment):
             refreshed_inverses=int(np.sum(arrays["refreshed"])),
         )
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """The three conclusions of the paper's appendix."""
         return [self._alike(found), self._linear(found), self._fewer(found)]

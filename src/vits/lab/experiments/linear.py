@@ -3,11 +3,12 @@
 import dataclasses
 
 import numpy as np
+from typing_extensions import override
 
-from vits.lab.compare import Claim, is_less, is_not_worse, paired
+from vits.lab.compare import is_less, is_not_worse, paired
 from vits.lab.experiments import tuned
 from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, cheaper, final, scored
-from vits.lab.results import Results, final_regret
+from vits.lab.results import Claim, Results, final_regret
 
 POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 _ILL, _WELL = "zeta=0.1, tuned", "zeta=1, tuned"
@@ -17,6 +18,7 @@ _ILL, _WELL = "zeta=0.1, tuned", "zeta=1, tuned"
 class Linear(BanditExperiment):
     """Contexts around a pool, rewards linear in them, at two condition numbers."""
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """What the paper says of figure 1, scored where every algorithm has its best setting."""
         return [

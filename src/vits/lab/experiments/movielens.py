@@ -1,25 +1,28 @@
 """MovieLens (figure 3): which of a hundred movies to recommend to a user, with one posterior per movie."""
 
 import dataclasses
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from typing_extensions import override
 
-from vits import algorithms, environments, models, simulation
+from vits import algorithms, catalogue, models, simulation
 from vits.datasets import movielens as ratings
 from vits.environments.base import Environment
-from vits.environments.movielens import SCALES, MoviePrior, movie_prior
+from vits.environments.movielens import SCALES, MoviePrior, from_factors, movie_prior
 from vits.environments.movielens import MovieLens as Movies
+from vits.files import Arrays
 from vits.lab import results
-from vits.lab.compare import Claim
 from vits.lab.experiments import tuned
 from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, Statement, World, cheaper, scored
+from vits.lab.experiments.base import Cell
 from vits.lab.replay import replay
-from vits.lab.results import Arrays, Results
+from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
 from vits.simulation import Trace
 
@@ -48,18 +51,25 @@ class MovieLens(RegretExperiment):
     """Where the ratings are; see `vits.datasets.movielens.find`."""
     edition: ratings.Edition = ratings.ML_1M
 
+    @functools.cached_property
+    def _ratings(self) -> ratings.Factorised:
+        """The ratings, read and hashed once for all worlds and cells."""
+        return ratings.factorised(self.data, edition=self.edition)
+
+    @override
     def settings(self) -> dict[str, Any]:
-        """Everything needed to run it again; the data by their content, since they may lie anywhere."""
-        return {**super().settings(), "data": ratings.checksum(self.data)}
+        """Everything needed to run it again; the data by their checksum, since they may be anywhere."""
+        return {**super().settings(), "data": self._ratings.md5}
 
+    @override
     def content(self) -> list[Any]:
-        """The ratings, by their checksum."""
-        return [ratings.checksum(self.data)]
+        return [self._ratings.md5]
 
+    @override
     def stage(self, world: World) -> Stage:
-        """The movies; every seed brings a prior from those it drew."""
+        """The movies; every seed has a prior from those it drew."""
         assert isinstance(world, MovieWorld)
-        environment = environments.movielens(self.data, edition=self.edition, **world.arguments)
+        environment = from_factors(self._ratings.factors, **world.arguments)
 
         def policy(contender: Contender, model: models.RewardModel, prior: MoviePrior) -> Policy:
             return _policy(contender, model, world, environment.num_arms, prior)
@@ -69,12 +79,14 @@ class MovieLens(RegretExperiment):
 
         return Stage(environment, policy, priors, MoviePrior(jnp.zeros(environment.dim), jnp.ones(environment.dim)))
 
+    @override
     def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
         """`logit_regret`: what was played, measured on the logit scale too."""
         assert isinstance(environment, Movies)
         on_logits = dataclasses.replace(environment, scale=SCALES["logit"])
         return {"logit_regret": replay(self.seed, on_logits, trace.action, seeds=seeds).regret}
 
+    @override
     def tuning_worlds(self) -> tuple[World, ...]:
         """One for each kind of prior: eta is what is tuned."""
         kinds: dict[str, MovieWorld] = {}
@@ -83,20 +95,22 @@ class MovieLens(RegretExperiment):
             kinds.setdefault("tempered" if world.tempered else "untempered", world)
         return tuple(dataclasses.replace(world, label=label, inverse_temperature=1.0) for label, world in kinds.items())
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
         """Regret in probabilities, and in logits as the authors measure it."""
-        (world,) = (world for world in self.worlds if world.label == environment)
+        (world,) = (world for world in self.worlds if world.label == cell.environment)
         prior = {"inverse_temperature": world.inverse_temperature, "tempered": world.tempered}
-        logit = results.regret_row(environment, algorithm, {}, {**arrays, "regret": arrays["logit_regret"]})
-        return {
-            **results.regret_row(environment, algorithm, {**prior, **hyperparameters}, arrays),
-            "logit_regret_mean": logit["regret_mean"],
-            "logit_regret_stderr": logit["regret_stderr"],
-            "logit_regret_median": logit["regret_median"],
-        }
+        logit = results.regret_row(*cell.key, {}, {**arrays, "regret": arrays["logit_regret"]})
+        return results.regret_row(
+            *cell.key,
+            {**prior, **cell.hyperparameters},
+            arrays,
+            logit_regret_mean=logit["regret_mean"],
+            logit_regret_stderr=logit["regret_stderr"],
+            logit_regret_median=logit["regret_median"],
+        )
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """LinTS is worst; VITS is slightly better than LMC-TS and cheaper: at their best with a tempered prior."""
         variants = ("vits_ii", "vits_ii_hf")
@@ -116,8 +130,8 @@ class MovieLens(RegretExperiment):
 def _policy(
     contender: Contender, model: models.RewardModel, world: MovieWorld, num_arms: int, prior: MoviePrior
 ) -> Policy:
-    if contender.algorithm == "uniform":
-        return algorithms.make("uniform", model)
+    if not catalogue.algorithm(contender.algorithm).learns:
+        return algorithms.make(contender.algorithm, model)
     if "inverse_temperature" not in inspect.signature(getattr(algorithms, contender.algorithm)).parameters:
         raise ValueError(
             f"'{contender.algorithm}' cannot play here: it has no inverse_temperature, which the world sets"

@@ -17,10 +17,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from vits.lab.compare import Claim, is_less, paired
+from typing_extensions import override
+
+from vits.lab.compare import is_less, paired
 from vits.lab.experiments import tuned
 from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, final, scored
-from vits.lab.results import Results
+from vits.lab.results import Claim, Results
 
 _LINEAR = Model("linear", {"dim": 20})
 _SQUARE = Model("mlp", {"dim": 20, "hidden": (5,), "activation": "square"})
@@ -38,6 +40,7 @@ class Quadratic(BanditExperiment):
     tries: ClassVar[Mapping[str, tuple[float, ...]]] = {"prior_precision": (100.0,)}
     """The paper's largest lambda, 10, is weak for a network."""
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II, then Hessian-free, then the rest; and a smaller gap to LMC-TS where contexts are diverse.
 

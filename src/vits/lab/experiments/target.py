@@ -1,19 +1,24 @@
-"""What the experiments with a Gaussian target share: contenders that walk towards it until they are close."""
+"""What the experiments with a Gaussian target share: contenders approach it until all seeds are close."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+from typing_extensions import override
 
 from vits import validate
+from vits.files import Arrays
 from vits.lab import results
-from vits.lab.experiments.base import Cell, Experiment, Progress
+from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
 from vits.lab.experiments.gaussian_target import Approximation, Contender
-from vits.lab.experiments.walk import Course, course
-from vits.lab.results import Arrays
-
-Kind = TypeVar("Kind", bound="TargetExperiment")
+from vits.lab.results import Row
+from vits.types import Scalar, State
 
 COMMON = (
     Contender("natural", "vits_ng", {"step_size": 0.5}, max_seeds=1),
@@ -24,7 +29,7 @@ COMMON = (
 
 
 def in_law(contenders: tuple[Contender, ...], max_seeds: int) -> tuple[Contender, ...]:
-    """The same contenders, with so many seeds at most where a thousand chains are a seed."""
+    """The same contenders, with at most `max_seeds` seeds where each seed is a thousand chains."""
     return tuple(
         dataclasses.replace(contender, max_seeds=max_seeds) if contender.reading == "law" else contender
         for contender in contenders
@@ -36,7 +41,7 @@ class TargetExperiment(Experiment):
     """Contenders, an accuracy, a cap on steps and seeds."""
 
     everybody: ClassVar[tuple[Contender, ...]]
-    """Who can be asked for by name, in the preset or not."""
+    """Contenders that can be asked for by name, in the preset or not."""
 
     contenders: tuple[Contender, ...]
     epsilon: float
@@ -45,15 +50,21 @@ class TargetExperiment(Experiment):
     seeds: int
     seed: int = 0
 
+    @property
+    @override
+    def labels(self) -> tuple[str, ...]:
+        return tuple(contender.label for contender in self.contenders)
+
     def check(self) -> None:
         """Refuse bad settings."""
         validate.count("horizon", self.horizon)
         validate.count("seeds", self.seeds)
         validate.positive("epsilon", self.epsilon)
+        check_size(self.seeds, self.horizon, 1)
 
-    def walk(self, contender: Contender, approximation: Approximation) -> Course:
+    def follow(self, contender: Contender, approximation: Approximation) -> "Trajectory":
         """The contender's way to the target."""
-        return course(
+        return trajectory(
             contender, approximation, seed=self.seed, seeds=self.seeds, epsilon=self.epsilon, cap=self.horizon
         )
 
@@ -61,12 +72,12 @@ class TargetExperiment(Experiment):
         self,
         environment: str,
         contender: Contender,
-        compute: Callable[[Progress], Arrays],
+        compute: Callable[[Advance], Arrays],
         *,
         step_size: float,
-        **settings: Any,
+        **coordinates: Any,
     ) -> Cell:
-        """A contender in a setting; `settings` is what decides the numbers beside what all settings share."""
+        """A contender at a point of the experiment; `coordinates` and what all points share decide the numbers."""
         shared = {"epsilon": self.epsilon, "horizon": self.horizon, "seeds": self.seeds, "seed": self.seed}
         return Cell(
             environment=environment,
@@ -74,25 +85,24 @@ class TargetExperiment(Experiment):
             chunk="all",
             hyperparameters={"h": step_size, **contender.hyperparameters},
             cost=1,
-            settings={"contender": dataclasses.asdict(contender), "step_size": step_size, **shared, **settings},
+            settings={"contender": dataclasses.asdict(contender), "step_size": step_size, **shared, **coordinates},
             compute=compute,
+            coordinates={"step_size": step_size, **coordinates},
         )
 
-    def line(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
-    ) -> dict[str, Any]:
-        """A line of the summary: there is no regret, `columns` says what there is."""
+    def line(self, cell: Cell, arrays: Arrays, **columns: Any) -> Row:
+        """A row of the summary without regret."""
         return results.row(
-            environment,
-            algorithm,
-            hyperparameters,
+            *cell.key,
+            cell.hyperparameters,
             horizon=self.horizon,
             seeds=len(arrays["steps"]),
             seconds=float(np.sum(arrays["seconds"])),
             **columns,
         )
 
-    def only(self: Kind, names: list[str]) -> Kind:
+    @override
+    def only(self, names: list[str]) -> "TargetExperiment":
         """The same experiment with these contenders, of this preset or another."""
         known = {contender.label: contender for contender in (*self.everybody, *self.contenders)}
         for name in names:
@@ -102,5 +112,93 @@ class TargetExperiment(Experiment):
 
 
 def finite(value: float) -> float | None:
-    """JSON has no infinity."""
+    """The value, or None if it is infinite: JSON has no infinity."""
     return float(value) if np.isfinite(value) else None
+
+
+class Looks(NamedTuple):
+    """The distance of each seed from the target at each look, and what happened to it.
+
+    The KL is infinite after the last look. A seed with a rejected update is `diverged`: infinitely far from then on.
+    `refreshed` counts repairs of an inverse.
+    """
+
+    kl: Float[Array, "looks seeds"]
+    num_looks: Int[Array, ""]
+    diverged: Bool[Array, " seeds"]
+    refreshed: Int[Array, " seeds"]
+
+
+@eqx.filter_jit
+def approach(
+    approximation: Approximation,
+    keys: Key[Array, " seeds"],
+    epsilon: Scalar,
+    max_looks: Int[Array, ""],
+    *,
+    look_every: int,
+    room: int,
+) -> Looks:
+    """Take steps until every seed was once within epsilon, or has diverged, for at most `max_looks` <= `room` looks."""
+    states = jax.vmap(approximation.start)(keys)
+    nobody = jnp.zeros(keys.shape, bool)
+
+    def unfinished(carry: tuple[Looks, State, Bool[Array, " seeds"]]) -> Bool[Array, ""]:
+        so_far, _, arrived = carry
+        return (so_far.num_looks < max_looks) & ~jnp.all(arrived | so_far.diverged)
+
+    def look(carry: tuple[Looks, State, Bool[Array, " seeds"]]) -> tuple[Looks, State, Bool[Array, " seeds"]]:
+        so_far, states, arrived = carry
+
+        def step(
+            i: Array, carry: tuple[State, Bool[Array, " seeds"], Int[Array, " seeds"]]
+        ) -> tuple[State, Bool[Array, " seeds"], Int[Array, " seeds"]]:
+            states, diverged, refreshed = carry
+            k = so_far.num_looks * look_every + i
+            states, info = jax.vmap(approximation.step)(jax.vmap(jax.random.fold_in, (0, None))(keys, k), states)
+            return states, diverged | info.rejected, refreshed + info.refreshed.astype(int)
+
+        first = (states, so_far.diverged, so_far.refreshed)
+        states, diverged, refreshed = jax.lax.fori_loop(0, look_every, step, first)
+        kl = jnp.where(diverged, jnp.inf, jax.vmap(approximation.kl)(states))
+        new = Looks(so_far.kl.at[so_far.num_looks].set(kl), so_far.num_looks + 1, diverged, refreshed)
+        return new, states, arrived | (kl <= epsilon)
+
+    nowhere = jnp.full((room, *keys.shape), jnp.inf)
+    first = (Looks(nowhere, jnp.asarray(0), nobody, nobody.astype(int)), states, nobody)
+    return jax.lax.while_loop(unfinished, look, first)[0]
+
+
+class Trajectory(NamedTuple):
+    """KL by look, the steps between two looks, and the steps to the target (infinite if it was not reached)."""
+
+    kl: Float[np.ndarray, "seeds looks"]
+    stride: int
+    steps: Float[np.ndarray, " seeds"]
+    diverged: Bool[np.ndarray, " seeds"]
+    refreshed: Int[np.ndarray, " seeds"]
+    seconds: float
+    """Without compilation."""
+
+
+def trajectory(
+    contender: Contender, approximation: Approximation, *, seed: int, seeds: int, epsilon: float, cap: int
+) -> Trajectory:
+    """The contender's seeds on their way to the target, for at most `cap` steps (rounded up to a look)."""
+    stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))
+    looks = -(-cap // stride)
+    keys = jax.random.split(jax.random.key(seed), contender.num_seeds(seeds))
+
+    def go(max_looks: int) -> Looks:
+        limit, every = jnp.asarray(max_looks), contender.look_every
+        found = approach(approximation, keys, jnp.asarray(epsilon, float), limit, look_every=every, room=looks)
+        return jax.tree.map(lambda x: x.block_until_ready(), found)
+
+    go(0)  # compiles
+    started = time.perf_counter()
+    found = go(looks)
+    seconds = time.perf_counter() - started
+    kl = np.asarray(found.kl)[: int(found.num_looks)].T
+    near = kl <= epsilon
+    steps = np.where(np.any(near, axis=1), (np.argmax(near, axis=1) + 1.0) * stride, np.inf)
+    return Trajectory(kl, stride, steps, np.asarray(found.diverged), np.asarray(found.refreshed), seconds)

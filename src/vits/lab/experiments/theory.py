@@ -30,12 +30,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from vits import algorithms, environments, models, policies, steps, validate
+from vits.files import Arrays
 from vits.lab import compare, results
-from vits.lab.compare import Claim
-from vits.lab.experiments.base import Cell, Experiment, Progress
-from vits.lab.results import Arrays, Results
+from vits.lab.experiments.bandit import trace_arrays
+from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
+from vits.lab.results import Claim, Results, Row
 from vits.simulation import simulate
 
 PRIOR_PRECISION = 1.0
@@ -78,11 +80,17 @@ class TheoryExperiment(Experiment):
         """The longest horizon and its halves, shortest first; each is a run of its own, because eta depends on it."""
         return tuple(max(self.horizon >> k, 1) for k in range(self.halvings, -1, -1))
 
+    @property
+    @override
+    def labels(self) -> tuple[str, ...]:
+        return self.algorithms
+
+    @override
     def cells(self) -> list[Cell]:
-        """One cell per dimension, horizon and algorithm."""
         validate.count("horizon", self.horizon, least=2**self.halvings)
         validate.count("seeds", self.seeds)
         validate.count("max_steps", self.max_steps)
+        check_size(self.seeds, self.horizon, len(self.dims) * len(self.horizons) * len(self.algorithms))
         return [
             self._cell(dim, horizon, algorithm)
             for dim in self.dims
@@ -100,11 +108,11 @@ class TheoryExperiment(Experiment):
         if algorithm == "vits_i":
             hyperparameters["num_steps"] = self.max_steps
 
-        def compute(progress: Progress) -> Arrays:
+        def compute(progress: Advance) -> Arrays:
             world = environments.sphere(dim=dim, num_arms=self.num_arms, noise=self.noise)
             policy = self._policy(dim, horizon, algorithm, hyperparameters)
             trace = simulate(self.seed, world, policy, horizon, seeds=self.seeds, progress=progress)
-            return results.trace_arrays(trace)
+            return trace_arrays(trace)
 
         return Cell(
             environment=label(dim, horizon),
@@ -114,6 +122,7 @@ class TheoryExperiment(Experiment):
             cost=self.seeds * horizon,
             settings=[dim, horizon, self.noise, self.num_arms, self.max_steps, self.seeds, self.seed],
             compute=compute,
+            coordinates={"dim": dim, "horizon": horizon},
         )
 
     def _policy(self, dim: int, horizon: int, algorithm: str, hyperparameters: Mapping[str, Any]) -> policies.Policy:
@@ -123,20 +132,18 @@ class TheoryExperiment(Experiment):
         rule = steps.theory(horizon=horizon, noise=self.noise)
         return algorithms.make(algorithm, model, step_rule=rule, draws="single", **hyperparameters)
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
-        """Regret and its spread, and the dimension."""
-        dim = next(dim for dim in self.dims for horizon in self.horizons if environment == label(dim, horizon))
-        return {**results.regret_row(environment, algorithm, hyperparameters, arrays), "dim": dim}
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
+        return results.regret_row(*cell.key, cell.hyperparameters, arrays, dim=cell.coordinates["dim"])
 
+    @override
     def only(self, names: list[str]) -> "TheoryExperiment":
-        """The same experiment with these of its algorithms."""
         for name in names:
             if name not in ALGORITHMS:
                 raise validate.unknown("algorithm of theory", name, ALGORITHMS)
         return dataclasses.replace(self, algorithms=tuple(dict.fromkeys(names)))
 
+    @override
     def claims(self, found: Results) -> list[Claim]:
         """Growth no faster than the bound's.
 

@@ -14,14 +14,15 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
+from typing_extensions import override
 
 from vits import validate
+from vits.files import Arrays
 from vits.history import with_capacity
 from vits.lab import results
-from vits.lab.compare import Claim
-from vits.lab.experiments.bandit import Contender, RegretExperiment, Stage, World
-from vits.lab.experiments.base import Cell, Experiment, Progress
-from vits.lab.results import Arrays, Results
+from vits.lab.experiments.bandit import Contender, RegretExperiment, Stage, World, trace_arrays
+from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
+from vits.lab.results import Row
 from vits.policies import Policy
 from vits.simulation import simulate_each
 
@@ -88,22 +89,33 @@ class Tuning(Experiment):
     experiment: RegretExperiment
     tuning_seeds: int
 
+    @property
+    @override
+    def labels(self) -> tuple[str, ...]:
+        return self.experiment.labels
+
+    @override
     def settings(self) -> dict[str, Any]:
-        """Everything needed to run it again."""
         return {**super().settings(), "experiment": self.experiment.settings()}
 
+    @override
     def cells(self) -> list[Cell]:
         """One cell per world and contender: the tuning and the report."""
-        validate.count("tuning_seeds", self.tuning_seeds)
         experiment = self.experiment
+        validate.count("tuning_seeds", self.tuning_seeds)
+        validate.count("seeds", experiment.seeds)
+        validate.count("horizon", experiment.horizon)
+        curves = len(experiment.worlds) * len(experiment.contenders)
+        check_size(experiment.seeds + self.tuning_seeds, experiment.horizon, curves)
         if experiment.seeds > FIRST_SEED:
             raise ValueError(
                 f"seeds must be at most {FIRST_SEED}, where those that tune begin, but is {experiment.seeds}"
             )
+        content = experiment.content()
         stages = [(world, experiment.stage(world)) for world in experiment.worlds]
-        return [self._cell(world, stage, who) for world, stage in stages for who in experiment.contenders]
+        return [self._cell(world, stage, who, content) for world, stage in stages for who in experiment.contenders]
 
-    def _cell(self, world: World, stage: Stage, contender: Contender) -> Cell:
+    def _cell(self, world: World, stage: Stage, contender: Contender, content: list[Any]) -> Cell:
         experiment, tried = self.experiment, grids(self.experiment, contender)
         return Cell(
             environment=world.label,
@@ -121,7 +133,7 @@ class Tuning(Experiment):
                 experiment.seeds,
                 experiment.seed,
                 self.tuning_seeds,
-                *experiment.content(),
+                *content,
             ],
             compute=functools.partial(self._tune, stage, contender),
         )
@@ -141,7 +153,7 @@ class Tuning(Experiment):
     def _half(self) -> int:
         return -(-self.experiment.horizon // 2)
 
-    def _tune(self, stage: Stage, contender: Contender, progress: Progress) -> Arrays:
+    def _tune(self, stage: Stage, contender: Contender, progress: Advance) -> Arrays:
         everyone = range(FIRST_SEED, FIRST_SEED + self.tuning_seeds)
         tried: list[dict[str, Any]] = []
         regret, seconds = [], 0.0
@@ -162,11 +174,10 @@ class Tuning(Experiment):
             tried += [{**contender.hyperparameters, **point} for point in points]
         everywhere = np.concatenate(regret)
         best = int(np.argmin(_score(everywhere)))
-        report = self.experiment.play(
-            stage, dataclasses.replace(contender, hyperparameters=tried[best]), range(self.experiment.seeds), progress
-        )
+        winner = self.experiment.entrant(stage, dataclasses.replace(contender, hyperparameters=tried[best]))
+        report = winner.play(self.experiment.seed, self.experiment.horizon, range(self.experiment.seeds), progress)
         return {
-            **results.trace_arrays(report),
+            **trace_arrays(report),
             "tried": np.array([json.dumps(point) for point in tried]),
             "tuning_regret": everywhere,
             "tuning_seconds": np.array([seconds]),
@@ -181,7 +192,7 @@ class Tuning(Experiment):
         points: Sequence[Mapping[str, Any]],
         seeds: range,
         horizon: int,
-        progress: Progress,
+        progress: Advance,
     ) -> tuple[Float[np.ndarray, "points seeds"], float]:
         """Regret of every point with every seed at the end, NaN where a seed failed; and the seconds it took."""
         experiment, model = self.experiment, self.experiment.model_of(contender)
@@ -196,7 +207,7 @@ class Tuning(Experiment):
         padded = np.resize(np.arange(len(players)), -(-len(players) // size) * size)
         for batch in padded.reshape(-1, size):
             columns = {name: jnp.array([points[i][name] for i in which[batch]]) for name in grid.values}
-            policies = eqx.filter_vmap(policy)(columns, stage.own(players[batch].tolist()))
+            policies = eqx.filter_vmap(policy)(columns, stage.own(players[batch].tolist()) if stage.own else None)
             played = simulate_each(
                 experiment.seed,
                 stage.environment,
@@ -209,27 +220,25 @@ class Tuning(Experiment):
             seconds += played.seconds
         return np.concatenate(regret)[: len(players)].reshape(len(points), len(seeds)), seconds
 
-    def row(
-        self, environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays
-    ) -> dict[str, Any]:
+    @override
+    def row(self, cell: Cell, arrays: Arrays) -> Row:
         """The best setting, its regret on fresh seeds, and how the others fared."""
         best = int(arrays["best"][0])
         chosen = json.loads(str(arrays["tried"][best]))
         failed = np.any(np.isnan(arrays["tuning_regret"]), axis=1)
-        return {
-            **results.regret_row(environment, algorithm, chosen, arrays),
-            "settings_tried": failed.size,
-            "settings_with_failed_seeds": int(np.sum(failed)),
-            "tuning_seconds": float(arrays["tuning_seconds"][0]),
-        }
+        return results.regret_row(
+            *cell.key,
+            chosen,
+            arrays,
+            settings_tried=failed.size,
+            settings_with_failed_seeds=int(np.sum(failed)),
+            tuning_seconds=float(arrays["tuning_seconds"][0]),
+        )
 
+    @override
     def only(self, names: list[str]) -> "Tuning":
-        """The contenders with these names."""
-        return tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds)
-
-    def claims(self, found: Results) -> list[Claim]:
-        """Tuning makes no claim; a run with the settings it found does."""
-        return []
+        asked = tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds)
+        return dataclasses.replace(self, experiment=asked.experiment)
 
 
 def grids(experiment: RegretExperiment, contender: Contender) -> list[Grid]:
@@ -262,7 +271,7 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
         names = ", ".join(contender.label for contender in experiment.contenders)
         raise ValueError(f"there is nothing to tune in {names}; grids exist for {', '.join(GRIDS)}")
     return Tuning(
-        name=f"{experiment.name}-tuning",
+        name=experiment.name + results.TUNING,
         title=f"{experiment.title}, best of the grids",
         experiment=dataclasses.replace(experiment, worlds=experiment.tuning_worlds(), contenders=contenders),
         tuning_seeds=tuning_seeds,

@@ -4,12 +4,12 @@ import itertools
 from pathlib import Path
 
 from vits.lab.plots import style
-from vits.lab.results import Results
+from vits.lab.results import Results, columns
 
 
 def rounds(results: Results) -> Path:
     """Microseconds of a round, choosing and learning, against d; log-log."""
-    rows = [row for row in results.summary["rows"] if "seconds_per_round" in row]
+    rows = [row for row in columns(results.summary) if "seconds_per_round" in row]
     colours = style.colours(results.algorithms)
     figure, (axes,) = style.panels(1)
     for name, dash in zip(results.algorithms, itertools.cycle(style.DASHES)):

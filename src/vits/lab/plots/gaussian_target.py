@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from vits.lab.plots import style
-from vits.lab.results import Results
+from vits.lab.results import Results, columns
 
 CAP = "#C00000"
 """The colour of the paper's red line."""
@@ -20,7 +20,7 @@ def steps(results: Results) -> Path:
     Where most seeds did not arrive there is a hollow mark on the line of the cap (a triangle), or above it if the
     accuracy is below the algorithm's floor (a square) or the algorithm diverged (a cross).
     """
-    rows, settings = results.summary["rows"], results.summary["settings"]
+    rows, settings = columns(results.summary), results.summary["settings"]
     colours = style.colours(results.algorithms)
     step_sizes = list(dict.fromkeys(row["step_size"] for row in rows))
     figure, panels = style.panels(len(step_sizes))

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from vits.lab.plots import style
-from vits.lab.results import Results
+from vits.lab.results import Results, columns
 
 SLOPES = {"horizon": 0.5, "dim": 1.5}
 """The exponents of the bound, in the number of rounds and in the dimension."""
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 def growth(results: Results) -> Path:
     """Final regret against T, a curve per dimension, and against d, a curve per horizon; log-log."""
-    rows = [row for row in results.summary["rows"] if row["regret_mean"] is not None]
+    rows = [row for row in columns(results.summary) if row["regret_mean"] is not None]
     figure, panels = style.panels(2)
     _panel(panels[0], rows, results.algorithms, along="horizon", across="dim", name="d")
     _panel(panels[1], rows, results.algorithms, along="dim", across="horizon", name="T")

@@ -1,45 +1,31 @@
-"""The report of a run: one page with everything that was found, and how to find it again."""
+"""The report of a run: one page with its results, and how to reproduce them."""
 
 import json
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
-from vits import catalogue, validate
-from vits.lab import again, plots, results
-from vits.lab.report import html, scorecard, sections, tables
+from vits import catalogue, files, validate
+from vits.lab.report import html, scorecard, sections, views
 from vits.lab.report.html import Markup, element
-from vits.lab.results import Results
+from vits.lab.report.tables import Row
+from vits.lab.report.views import Picture
+from vits.lab.results import TUNING, Results, Summary, columns
 
 REPORT = "report.html"
 
 REFERENCE = "lin_ts"
-"""Everybody is compared with it, unless another one is named or it was not run."""
-
-CAPTIONS = {
-    "regret": "Cumulative regret against rounds, one panel for each environment. Lines are means over seeds, bands one"
-    " standard error.",
-    "arms": "How often each arm was played, from the best arm to the worst. Bars are means over seeds, whiskers one"
-    " standard error.",
-    "steps": "Steps until the target is met, against its condition number, one panel for each step size.",
-    "kl": "Distance from the target against the clock, one panel for each dimension.",
-    "cost": "Time of a round, choosing and learning, against the dimension.",
-    "growth": "Final regret against the number of rounds and against the dimension, beside the growth of the bound.",
-}
-"""By the name of the picture's file."""
+"""The algorithm that the others are compared with, unless another is named or it was not run."""
 
 BADGES = {"holds": "✓", "fails": "✕", "inconclusive": "?", scorecard.NOT_RUN: html.NOTHING}
 
-Summary = dict[str, Any]
 
-
-def write(found: Results, *, pictures: Iterable[Path] | None = None, reference: str | None = None) -> Path:
+def write(found: Results, *, pictures: list[Picture] | None = None, reference: str | None = None) -> Path:
     """Write the report of a run into its folder.
 
     Args:
-        found: a loaded run.
-        pictures: the run's pictures, if they are drawn already.
+        found: the results of a run.
+        pictures: its figures, if they are drawn already.
         reference: the algorithm that the others are compared with; LinTS by default, or the first.
 
     Returns:
@@ -49,26 +35,26 @@ def write(found: Results, *, pictures: Iterable[Path] | None = None, reference: 
         reference = REFERENCE if REFERENCE in found.algorithms else found.algorithms[0]
     elif reference not in found.algorithms:
         raise validate.unknown("algorithm of this run", reference, found.algorithms)
-    page = render(found, list(pictures) if pictures is not None else plots.draw(found), reference)
+    page = render(found, views.draw(found) if pictures is None else pictures, reference)
     path = found.folder / REPORT
-    results.write_atomically(path, page.encode())
+    files.write_atomically(path, page.encode())
     return path
 
 
-def render(found: Results, pictures: list[Path], reference: str) -> str:
-    """The page itself."""
+def render(found: Results, pictures: list[Picture], reference: str) -> str:
+    """The page as HTML."""
     summary = found.summary
     title = summary["settings"]["title"]
     compared = sections.comparisons(found, reference)
-    content = tables.table(summary)
+    content, rows = views.table(summary), columns(summary)
     parts = [
         _section("The paper's claims", _claims(summary)),
-        _section("Figures", *(html.picture(path, _description(found, path), _caption(path)) for path in pictures)),
+        _section("Figures", *(html.picture(path, _description(found, text), text) for path, text in pictures)),
         _section("Results", html.table(content.title, content.columns, content.rows, texts=content.texts)),
         *([_section(f"Differences from {reference}", *sections.differences(compared, reference))] if compared else []),
-        _section("Diagnostics", *sections.diagnostics(summary["rows"])),
-        _section("Hyperparameters", sections.hyperparameters(summary["rows"])),
-        _section("How to run it again", *_again(summary)),
+        _section("Diagnostics", *sections.diagnostics(rows, views.view(summary).diagnostics)),
+        _section("Hyperparameters", sections.hyperparameters(rows)),
+        _section("How to run it again", *_reproduce(summary)),
     ]
     style = resources.files("vits.lab.report").joinpath("style.css").read_text("utf-8")
     head = element(
@@ -88,9 +74,9 @@ def _section(title: str, *content: str) -> Markup:
 
 
 def _opening(summary: Summary) -> list[Markup]:
-    """What was run, in a paragraph, and what a reader should know first."""
-    rows = summary["rows"]
-    entry = catalogue.EXPERIMENTS.get(summary["experiment"].removesuffix("-tuning"))
+    """What was run, in a paragraph, and warnings."""
+    rows = columns(summary)
+    entry = catalogue.EXPERIMENTS.get(summary["experiment"].removesuffix(TUNING))
     what = f"{entry.summary[0].upper()}{entry.summary[1:]} (the paper's {entry.reference})." if entry else ""
     has_regret = any(row["regret_mean"] is not None for row in rows)
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
@@ -100,18 +86,18 @@ def _opening(summary: Summary) -> list[Markup]:
     length = (
         f"{_range(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
     )
-    same = "All algorithms met the same contexts and noise, seed by seed." if has_regret else ""
+    same = "All algorithms had the same contexts and noise, seed by seed." if has_regret else ""
     time = f"Computing took {_duration(sum(row['seconds'] for row in rows))}, without compilation."
     paragraph = f"{what} {who}, {seeds} {length} each, preset “{summary['preset']}”. {same} {time}"
-    changed = again.changes(summary)
-    notes = [f"Not the preset as it stands: {'; '.join(changed)}."] if changed else []
+    changes = summary["record"]["changes"] if "record" in summary else None
+    notes = [f"Changed from the preset: {'; '.join(changes)}."] if changes else []
     return [
         element("p", paragraph, class_="lead"),
         *(element("p", note, class_="warning") for note in (*notes, *_warnings(rows))),
     ]
 
 
-def _warnings(rows: list[dict[str, Any]]) -> list[str]:
+def _warnings(rows: list[Row]) -> list[str]:
     failed = [
         f"{row['algorithm']} in {row['environment']}, {row['failed_seeds']} of {row['seeds']}"
         for row in rows
@@ -120,16 +106,16 @@ def _warnings(rows: list[dict[str, Any]]) -> list[str]:
     unstable = [f"{row['algorithm']} in {row['environment']}" for row in rows if row.get("unstable_rounds")]
     return [
         *([f"Seeds failed and are left out of every average: {'; '.join(failed)}."] if failed else []),
-        *([f"Some steps were too long for a right covariance: {'; '.join(unstable)}."] if unstable else []),
+        *([f"Some steps were too long for a correct covariance: {'; '.join(unstable)}."] if unstable else []),
     ]
 
 
 def _claims(summary: Summary) -> Markup:
-    """The scorecard, with the claims that belong to this experiment and were not scored."""
+    """The claims with their verdicts, and those of this experiment that were not scored."""
     claims = [(claim["id"], claim["claim"], claim["verdict"], claim["evidence"]) for claim in summary["claims"]]
     scored = {name for name, *_ in claims}
     missing = [
-        (name, text, scorecard.NOT_RUN, "this run does not hold what the claim speaks of")
+        (name, text, scorecard.NOT_RUN, "not everything that the claim is about was run")
         for name, text in catalogue.CLAIMS.items()
         if catalogue.EXPERIMENT_OF_CLAIM[name] == summary["experiment"] and name not in scored
     ]
@@ -147,26 +133,23 @@ def _claims(summary: Summary) -> Markup:
     return element("div", html.table(caption, ("claim", "verdict", "evidence"), rows, texts=3), class_="claims")
 
 
-def _caption(path: Path) -> str:
-    return CAPTIONS.get(path.stem, f"{path.stem.replace('_', ' ').capitalize()}.")
-
-
-def _description(found: Results, path: Path) -> str:
+def _description(found: Results, caption: str) -> str:
     where, who = (", ".join(names) for names in (found.environments, found.algorithms))
-    return f"{_caption(path)} Environments: {where}. Algorithms: {who}. The tables below hold the numbers."
+    return f"{caption} Environments: {where}. Algorithms: {who}. The tables below hold the numbers."
 
 
-def _again(summary: Summary) -> list[Markup]:
-    typed = again.command(summary)
-    how = (
-        element("pre", element("code", typed))
-        if typed
-        else element("p", "The run was started from Python, with the settings below.")
-    )
+def _reproduce(summary: Summary) -> list[Markup]:
+    record = summary.get("record")
+    if record is None:
+        how = element("p", "The run is from before commands were recorded; its settings are below.")
+    elif record["command"] is None:
+        how = element("p", "The run was started from Python, with the settings below.")
+    else:
+        how = element("pre", element("code", record["command"]))
     settings = json.dumps(summary["settings"], indent=2, ensure_ascii=False)
     return [
         how,
-        element("p", "All but times is the same, bit for bit, with the same versions on the same kind of machine."),
+        element("p", "With the same versions on the same kind of machine all but times is the same, bit for bit."),
         html.table("Versions", ("package", "version"), list(summary["versions"].items()), texts=2),
         element("details", element("summary", "All settings"), element("pre", element("code", settings))),
     ]

@@ -1,4 +1,4 @@
-"""The paper's claims beside what finished runs found of them, one verdict for each claim."""
+"""The paper's claims with the verdicts of finished runs, one verdict for each claim."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vits import catalogue
-from vits.lab import again, summary
+from vits.lab.results import VERDICTS, load_summary
 
 NOT_RUN = "not run"
+
+UNKNOWN = ("not recorded",)
+"""The changes of a run that was started from Python, or before changes were recorded."""
 
 
 class Score(NamedTuple):
@@ -28,7 +31,9 @@ class Score(NamedTuple):
 
     @property
     def run(self) -> str:
-        """The preset it came from, and whether something of that was changed."""
+        """The preset that was run, and whether something of it was changed."""
+        if self.changes == UNKNOWN:
+            return f"{self.preset}, changes unknown"
         return f"{self.preset}, changed" if self.changes else self.preset
 
     @property
@@ -51,11 +56,16 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
     """
     found: dict[str, list[Score]] = {name: [] for name in catalogue.CLAIMS}
     for folder in dict.fromkeys(map(Path, folders)):
-        run = summary.load(folder)
-        changes = tuple(again.changes(run))
+        run = load_summary(folder)
+        changes = run["record"]["changes"] if "record" in run else None
         for claim in run["claims"]:
-            where = {"experiment": run["experiment"], "preset": run["preset"], "folder": str(folder)}
-            score = Score(**claim, **where, changes=changes)
+            score = Score(
+                **claim,
+                experiment=run["experiment"],
+                preset=run["preset"],
+                folder=str(folder),
+                changes=UNKNOWN if changes is None else tuple(changes),
+            )
             found.setdefault(claim["id"], []).append(score)
     return [_counting(name, scores) for name, scores in found.items()]
 
@@ -74,7 +84,7 @@ def _weight(score: Score) -> tuple[bool, int]:
 def tally(scores: Iterable[Score]) -> str:
     """How many claims hold, fail and so on, in one line."""
     counts = Counter(score.verdict for score in scores)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*summary.VERDICTS, NOT_RUN) if counts[verdict])
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_RUN) if counts[verdict])
 
 
 def markdown(scores: Iterable[Score]) -> str:

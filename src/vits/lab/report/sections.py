@@ -1,5 +1,6 @@
-"""The tables of a report: regret beside the reference's, what was counted on the way, what was set."""
+"""The tables of a report: differences from a reference, diagnostics and hyperparameters."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,47 +8,19 @@ import numpy as np
 from vits.lab import compare, results
 from vits.lab.report import html
 from vits.lab.report.html import NOTHING, Markup, decimal, element
+from vits.lab.report.tables import Row
 from vits.lab.results import Results
-
-Row = dict[str, Any]
 
 OFF_SCALE = 3.0
 """An interval that ends this many times further out than the median one does not set the scale."""
-
-ELSEWHERE = {
-    *("environment", "algorithm", "hyperparameters", "files", "step_size", "condition_number", "dim"),
-    *("regret_mean", "regret_stderr", "regret_median", "rounds_per_second"),
-}
-"""What a row holds that the first columns, or other tables, show."""
 
 FOLDED = 40
 """A table of diagnostics with more lines than this is folded away until it is asked for."""
 
 OF_ROUNDS = ("capped_rounds", "unstable_rounds")
 
-MEANINGS = {
-    "failed_seeds": "seeds with a rejected update; they are left out of every average",
-    "rejected_updates": "updates that would have ended in numbers that are not finite; the posterior stayed as it was",
-    "capped_rounds": "rounds in which a step, or the number of steps, was cut to what is safe or allowed",
-    "unstable_rounds": "rounds in which step size times curvature reached 1, beyond which a covariance is not right",
-    "refreshed_inverses": "updates after which the inverse had drifted and was repaired",
-    "below_floor": "whether the accuracy is below what the algorithm can reach at this step size",
-    "floor": "the KL that the algorithm settles around at this step size",
-    "steps_low": "the 10 % quantile over seeds",
-    "steps_high": "the 90 % quantile over seeds",
-    "not_reached": "seeds that did not meet the target within the cap on steps",
-    "seconds": "computing, for all seeds together, without compilation",
-    "seconds_per_step": "the best of all blocks that were timed",
-    "seconds_per_round": "choosing and learning, the best of all blocks that were timed",
-    "growth_with_rounds": "the exponent of T in the mean regret, from half the rounds to all of them",
-    "linear_only": "whether the algorithm refuses models that are not linear",
-    "settings_tried": "points of the grids; the best on the tuning seeds is reported on other seeds",
-    "settings_with_failed_seeds": "points of the grids with a failed seed, which are out of the race",
-}
-"""What the columns of the table of diagnostics mean."""
 
-
-class Comparison(NamedTuple):
+class Paired(NamedTuple):
     """The final regret of an algorithm less that of the reference, seed by seed, in one environment."""
 
     environment: str
@@ -55,17 +28,17 @@ class Comparison(NamedTuple):
     difference: compare.Difference
 
 
-def comparisons(found: Results, reference: str) -> list[Comparison]:
-    """Everybody against the reference, where there is regret."""
+def comparisons(found: Results, reference: str) -> list[Paired]:
+    """The paired difference of every other algorithm from the reference, where there is regret."""
     final = {cell: results.final_regret(arrays) for cell, arrays in found.cells.items() if "regret" in arrays}
     return [
-        Comparison(environment, algorithm, compare.paired(regret, final[environment, reference]))
+        Paired(environment, algorithm, compare.paired(regret, final[environment, reference]))
         for (environment, algorithm), regret in final.items()
         if algorithm != reference and (environment, reference) in final
     ]
 
 
-def differences(compared: list[Comparison], reference: str) -> list[Markup]:
+def differences(compared: list[Paired], reference: str) -> list[Markup]:
     """The table of differences, each drawn on the scale of its environment."""
     scales = {
         environment: _scale([c.difference for c in compared if c.environment == environment])
@@ -84,7 +57,7 @@ def differences(compared: list[Comparison], reference: str) -> list[Markup]:
     return [table, element("p", note, class_="note")]
 
 
-def _difference(compared: Comparison, scale: float, places: int) -> tuple[str, ...]:
+def _difference(compared: Paired, scale: float, places: int) -> tuple[str, ...]:
     mean, low, high, base, pairs = compared.difference
     if pairs < 2:
         nothing = ("", NOTHING, NOTHING, NOTHING, str(pairs))
@@ -107,22 +80,18 @@ def _scale(found: list[compare.Difference]) -> float:
     return max(inside, default=0.0) or 1.0
 
 
-def diagnostics(rows: list[Row]) -> list[Markup]:
-    """Everything else that the rows hold, and what it means."""
-    keys = [
-        key
-        for key in dict.fromkeys(key for row in rows for key in row)
-        if key not in ELSEWHERE and any(row.get(key) is not None for row in rows)
-    ]
+def diagnostics(rows: list[Row], meanings: Mapping[str, str]) -> list[Markup]:
+    """The columns that have meanings, and what they mean."""
+    keys = [key for key in meanings if any(row.get(key) is not None for row in rows)]
     cells = [(row["environment"], row["algorithm"], *(_cell(row, key) for key in keys)) for row in rows]
     columns = ("environment", "algorithm", *(key.replace("_", " ") for key in keys))
     terms = [
         part
         for key in keys
-        if key in MEANINGS
-        for part in (element("dt", key.replace("_", " ")), element("dd", MEANINGS[key]))
+        if meanings[key]
+        for part in (element("dt", key.replace("_", " ")), element("dd", meanings[key]))
     ]
-    table = html.table("What was counted and timed along the way, over all seeds", columns, cells, texts=2)
+    table = html.table("Counts and times, over all seeds", columns, cells, texts=2)
     if len(rows) > FOLDED:
         table = element("details", element("summary", f"All {len(rows)} lines"), table)
     return [table, element("dl", *terms, class_="note")]

@@ -1,10 +1,12 @@
-"""Tables, made from what is stored: text in rows and columns, for whoever prints them."""
+"""Tables as text in rows and columns. The command line and the report print them."""
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from vits.lab.results import Summary, columns
+
 Row = dict[str, Any]
+"""A row of a summary, with the columns of its experiment."""
 
 
 class Table(NamedTuple):
@@ -19,14 +21,9 @@ class Table(NamedTuple):
     texts: int = 2
 
 
-def table(summary: dict[str, Any]) -> Table:
-    """The table of a run: regret, unless the experiment is about something else."""
-    return TABLES.get(summary["experiment"], regret)(summary)
-
-
-def regret(summary: dict[str, Any]) -> Table:
+def regret(summary: Summary) -> Table:
     """Cumulative regret at the end."""
-    rows = summary["rows"]
+    rows = columns(summary)
     horizons = sorted({row["horizon"] for row in rows})
     rounds = f"{horizons[0]:,} rounds" if len(horizons) == 1 else f"{horizons[0]:,} to {horizons[-1]:,} rounds"
     return Table(
@@ -56,9 +53,9 @@ def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
     )
 
 
-def both_scales(summary: dict[str, Any]) -> Table:
+def both_scales(summary: Summary) -> Table:
     """Cumulative regret at the end in probabilities, and its mean in logits."""
-    rows = summary["rows"]
+    rows = columns(summary)
     seeds = max(row["seeds"] for row in rows)
     return Table(
         _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds, {seeds} seeds"),
@@ -77,9 +74,9 @@ def both_scales(summary: dict[str, Any]) -> Table:
     )
 
 
-def steps(summary: dict[str, Any]) -> Table:
+def steps(summary: Summary) -> Table:
     """Median steps to the target, one column per condition number."""
-    rows = summary["rows"]
+    rows = columns(summary)
     by_setting = {(row["step_size"], row["algorithm"], row["condition_number"]): row for row in rows}
     kappas = list(dict.fromkeys(row["condition_number"] for row in rows))
     lines = dict.fromkeys((row["step_size"], row["algorithm"]) for row in rows)
@@ -93,7 +90,7 @@ def steps(summary: dict[str, Any]) -> Table:
     )
 
 
-def times(summary: dict[str, Any]) -> Table:
+def times(summary: Summary) -> Table:
     """Steps to the target, time of a step, and their product."""
     return Table(
         _title(summary, f"time until KL ≤ {summary['settings']['epsilon']:g}"),
@@ -108,20 +105,20 @@ def times(summary: dict[str, Any]) -> Table:
                 str(row["seeds"]),
                 str(row["not_reached"]),
             )
-            for row in summary["rows"]
+            for row in columns(summary)
         ],
     )
 
 
-def comparison(summary: dict[str, Any]) -> Table:
-    """One line per algorithm: regret in each world, what a round costs, and how both grow."""
-    by_setting = {(row["environment"], row["algorithm"]): row for row in summary["rows"]}
-    worlds = [world["label"] for world in summary["settings"]["worlds"]]
-    dims = summary["settings"]["dims"]
+def comparison(summary: Summary) -> Table:
+    """One line per algorithm: regret in each world, the cost of a round, and how both grow."""
     lines = []
-    for name in dict.fromkeys(row["algorithm"] for row in summary["rows"]):
-        played = [by_setting[world, name] for world in worlds]
-        costs = [by_setting[f"d={dim}", name] for dim in dims]
+    rows = columns(summary)
+    worlds = list(dict.fromkeys(row["environment"] for row in rows if "dim" not in row))
+    dims = sorted({row["dim"] for row in rows if "dim" in row})
+    for name in dict.fromkeys(row["algorithm"] for row in rows):
+        played = [row for row in rows if row["algorithm"] == name and "dim" not in row]
+        costs = sorted((row for row in rows if row["algorithm"] == name and "dim" in row), key=lambda row: row["dim"])
         lines.append(
             (
                 "linear" if costs[0]["linear_only"] else "any",
@@ -149,16 +146,7 @@ def growth_with_dim(costs: list[Row]) -> float | None:
     return math.log(large["seconds_per_round"] / small["seconds_per_round"]) / math.log(large["dim"] / small["dim"])
 
 
-TABLES: dict[str, Callable[[dict[str, Any]], Table]] = {
-    "kl": steps,
-    "compute": times,
-    "movielens": both_scales,
-    "comparison": comparison,
-}
-"""The tables of experiments that show something else than regret, or more."""
-
-
-def _title(summary: dict[str, Any], what: str) -> str:
+def _title(summary: Summary, what: str) -> str:
     return f"{summary['settings']['title']} ({summary['preset']}): {what}"
 
 

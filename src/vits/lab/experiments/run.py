@@ -1,0 +1,175 @@
+"""Running an experiment: each cell is stored when it is finished, so a run that is interrupted can be resumed."""
+
+import hashlib
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from vits import files
+from vits.files import Arrays
+from vits.lab import results
+from vits.lab.experiments.base import Cell, Experiment
+from vits.lab.experiments.engines import Engine, Local, Monitor
+from vits.lab.results import DamagedRun, Record, Results, Row, Summary
+
+UNRECORDED = Record(command=None, changes=None)
+
+
+def run(
+    experiment: Experiment,
+    folder: Path,
+    *,
+    preset: str,
+    record: Record = UNRECORDED,
+    engine: Engine | None = None,
+    monitor: Monitor | None = None,
+) -> Results:
+    """Compute the cells that are not in the folder yet, store each when it is finished, and write the summary last.
+
+    Args:
+        experiment: what to run.
+        folder: where results go; a folder with something else in it is refused.
+        preset: the name under which the settings are stored.
+        record: how the run was started; stored before anything is computed.
+        engine: where cells are computed; in this process by default.
+        monitor: is told about progress.
+
+    Returns:
+        The results, which are also in the folder.
+    """
+    engine, monitor = engine or Local(), monitor or Monitor()
+    settings, cells = experiment.settings(), experiment.cells()
+    try:
+        record = _occupy(folder, settings, record)
+    except OSError as error:
+        raise ValueError(f"{folder} cannot be used: {error.strerror}; choose another folder") from None
+    current = versions()
+    marks = {_file(folder, cell): fingerprint(experiment.name, cell, current) for cell in cells}
+    stored = {file: arrays for file, mark in marks.items() if (arrays := _stored(file, mark)) is not None}
+    missing = [cell for cell in cells if _file(folder, cell) not in stored]
+    total = sum(cell.cost for cell in cells)
+    monitor.start(total, total - sum(cell.cost for cell in missing))
+    for cell, computed in engine.compute(missing, monitor):
+        file = _file(folder, cell)
+        stamp = {"fingerprint": [marks[file]], "commit": [current["commit"]]}
+        stored[file] = {name: np.asarray(array) for name, array in {**computed, **stamp}.items()}
+        files.save_arrays(file, stored[file])
+    joined = {
+        key: results.join(stored[_file(folder, cell)] for cell in chunks) for key, chunks in _grouped(cells).items()
+    }
+    summary = Summary(
+        experiment=experiment.name,
+        preset=preset,
+        settings=settings,
+        versions={**current, "commit": _commits(joined.values())},
+        rows=[_row(experiment, folder, chunks, joined[key]) for key, chunks in _grouped(cells).items()],
+        claims=[],
+        record=record,
+    )
+    found = Results(folder, summary, joined)
+    summary["claims"] = experiment.claims(found)
+    files.write_json(folder / results.SUMMARY, summary)
+    return found
+
+
+def _grouped(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
+    """The cells of each row."""
+    groups: dict[tuple[str, str], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.key, []).append(cell)
+    return groups
+
+
+def _row(experiment: Experiment, folder: Path, chunks: list[Cell], arrays: Arrays) -> Row:
+    row = experiment.row(chunks[0], arrays)
+    row["files"] = [_file(folder, cell).name for cell in chunks]
+    return row
+
+
+def _commits(cells: Iterable[Arrays]) -> str:
+    """All commits that cells were computed with: a run may have been resumed with another."""
+    return ", ".join(dict.fromkeys(str(commit) for arrays in cells for commit in arrays["commit"]))
+
+
+def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
+    """A hash of everything that decides a cell's numbers: its settings and the versions of the libraries."""
+    libraries = {package: version for package, version in versions.items() if package != "commit"}
+    parts = [name, cell.environment, cell.algorithm, cell.chunk, dict(cell.hyperparameters), cell.settings, libraries]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _occupy(folder: Path, settings: dict[str, Any], record: Record) -> Record:
+    """Write the settings and the record into an empty folder, or check that it holds them; the record that counts.
+
+    Files that a killed run left half-written are deleted.
+    """
+    path = folder / results.SETTINGS
+    found = results.load_settings(path)
+    if found is None:
+        if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - set(files.unfinished(folder))):
+            raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
+    else:
+        # Folders from before the record was kept hold the settings alone.
+        old = found.get("settings") if "record" in found else found
+        if not isinstance(old, dict):
+            raise DamagedRun(f"{path} is damaged: its settings are no mapping of names to values")
+        _check_same(folder, old, settings)
+    for file in files.unfinished(folder):
+        file.unlink()
+    if found is None:
+        files.write_json(path, {"record": record, "settings": settings})
+    return cast(Record, found["record"]) if found and "record" in found else record
+
+
+def _check_same(folder: Path, old: dict[str, Any], settings: dict[str, Any]) -> None:
+    if old.get("name") != settings["name"]:
+        raise ValueError(
+            f"{folder} holds a run of '{old.get('name')}', not of '{settings['name']}'; choose another folder"
+        )
+    different = sorted(key for key in settings if old.get(key) != settings[key])
+    if different:
+        raise ValueError(
+            f"{folder} holds a run of '{settings['name']}' whose settings differ in {', '.join(different)}; "
+            "choose another folder"
+        )
+
+
+def _file(folder: Path, cell: Cell) -> Path:
+    return results.cell_file(folder, cell.environment, cell.algorithm, cell.chunk)
+
+
+def _stored(file: Path, mark: str) -> Arrays | None:
+    """The arrays in a file, if they were computed from the same settings and versions."""
+    if not file.is_file():
+        return None
+    arrays = results.load_cell(file)
+    return arrays if "fingerprint" in arrays and arrays["fingerprint"].tolist() == [mark] else None
+
+
+def versions() -> dict[str, str]:
+    """The versions that a result depends on, and the commit if this is a checkout."""
+    packages = {name: metadata.version(name) for name in ("vits-bandits", "jax", "jaxlib", "numpy", "equinox")}
+    return {"python": platform.python_version(), **packages, "commit": _commit()}
+
+
+def _commit() -> str:
+    """The commit of this checkout, marked if files differ from it; unknown if this file is in no repository."""
+    here, package = Path(__file__), Path(__file__).parents[2]
+    if not _git(package, "ls-files", str(here)):  # a copy installed somewhere inside another repository
+        return "unknown"
+    changed = _git(package, "status", "--porcelain", str(package))
+    return _git(package, "rev-parse", "HEAD") + (" and changes" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
