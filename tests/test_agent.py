@@ -80,7 +80,7 @@ def test_the_application_may_reuse_its_array():
 
 
 def test_a_changing_number_of_arms_compiles_for_powers_of_two_only():
-    agent = vits.Agent("lin_ts", vits.models.linear(7))
+    agent = vits.Agent("greedy", vits.models.linear(7))
     for count in range(1, 33):
         assert 0 <= agent.decide(np.ones((count, 7))).arm < count
     assert agent._snapshot.chooser.score._cache_size() == 3  # 8, 16 and 32

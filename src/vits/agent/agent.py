@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jax._src import xla_bridge
@@ -31,6 +31,14 @@ WHEN_FULL = ("grow", "raise")
 _AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
 _FORKED = False
 """Whether this process was forked from one in which JAX had started."""
+
+
+class Ahead(NamedTuple):
+    """The posterior draw of the next decision; valid for its number, while decisions depend on this view."""
+
+    view: Arrays
+    number: int
+    parameters: Float[np.ndarray, " params"]
 
 
 class Agent:
@@ -95,6 +103,7 @@ class Agent:
     def _start(self, current: Snapshot, ledger: Ledger) -> None:
         self._snapshot, self._ledger = current, ledger
         self._keys = Keys.of(current.settings.seed)
+        self._ahead: Ahead | None = None
         self._learning = threading.RLock()
         """Held by the thread that replaces the snapshot; reading it needs no lock."""
         _AGENTS.add(self)
@@ -133,7 +142,7 @@ class Agent:
         if longest is not None and count > longest:
             raise ValueError(f"num_arms must be at least the {count} arms on offer, but is {longest}")
         number = ledger.draw()
-        scores = current.scores(self._keys.choose, number, offer.rows)[offer.where]
+        scores = current.scores(self._keys.choose, number, offer.rows, self._drawn(current, number))[offer.where]
         order = ranking(scores, k, (current.settings.seed, number))
         features = offer.features
         rows = features.take(order, axis=0)
@@ -330,6 +339,7 @@ class Agent:
             self._ledger.close(new.settled)
         if error is not None:
             raise error
+        self._draw_ahead()
 
     def _ready(self) -> Snapshot:
         """The snapshot, if compiled programs can be called."""
@@ -345,6 +355,19 @@ class Agent:
     def _continue_in_child(self) -> None:
         self._learning = threading.RLock()
         self._ledger.start_session()
+
+    def _drawn(self, current: Snapshot, number: int) -> Float[np.ndarray, " params"] | None:
+        """The posterior draw of a decision, from the last update if it was drawn then."""
+        ahead = self._ahead
+        if ahead is not None and ahead.view is current.view and ahead.number == number:
+            return ahead.parameters
+        return current.parameters(self._keys.choose, number)
+
+    def _draw_ahead(self) -> None:
+        """Draw the parameters of the next decision now, so that it need not wait for them."""
+        current, number = self._snapshot, self._ledger.draws
+        drawn = current.parameters(self._keys.choose, number)
+        self._ahead = None if drawn is None else Ahead(current.view, number, drawn)
 
     def __repr__(self) -> str:
         settings, counts = self._snapshot.settings, self.diagnostics()
@@ -403,4 +426,5 @@ def _draws(
     _check_process()
     if chooser is None:
         return np.zeros((samples, len(offer.names)))
-    return np.asarray(chooser.draws(view, key, as_number(number), offer.rows, samples))[:, offer.where]
+    scores = np.asarray(chooser.draws(view, key, as_number(number), arms_.padded(offer.rows), samples))
+    return scores[:, : len(offer.rows)][:, offer.where]

@@ -12,7 +12,7 @@ FeatureMap = Callable[[Any, Any], Any]
 """phi(context, arm): the features of an arm in a context."""
 
 SMALLEST = 8
-"""The number of rows is padded to at least this many, and to a power of two."""
+"""Compiled programs take at least this many rows, and a power of two."""
 
 
 class Arm(NamedTuple):
@@ -24,7 +24,7 @@ class Arm(NamedTuple):
 
 
 class Offer(NamedTuple):
-    """Arms to choose among: their names, and the rows of the padded features that belong to them."""
+    """Arms to choose among: their names, and the rows of the features that belong to them."""
 
     names: Sequence[Hashable]
     rows: Float[np.ndarray, "rows dim"]
@@ -78,11 +78,18 @@ def table(name: str, value: Any, dim: int, dtype: Any) -> Float[np.ndarray, "row
 
 
 def padded(rows: Float[np.ndarray, "arms dim"]) -> Float[np.ndarray, "rows dim"]:
-    """A copy padded with rows of zeros to a power of two, so that few shapes are compiled."""
-    count, dim = rows.shape
-    copy = np.zeros((1 << (max(count, SMALLEST) - 1).bit_length(), dim), rows.dtype)
+    """The rows with rows of zeros added up to a power of two, so that few shapes are compiled."""
+    count, size = len(rows), padded_size(len(rows))
+    if count == size:
+        return rows
+    copy = np.zeros((size, rows.shape[1]), rows.dtype)
     copy[:count] = rows
     return copy
+
+
+def padded_size(count: int) -> int:
+    """The number of rows that a compiled program takes for this many arms."""
+    return 1 << (max(count, SMALLEST) - 1).bit_length()
 
 
 def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype: Any) -> Offer:
@@ -92,13 +99,13 @@ def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype:
         names = tuple(arms)
         rows = _stacked([vector(f"the features of arm {name!r}", arms[name], dim, dtype) for name in names])
     else:
-        rows = table("arms", arms, dim, dtype)
+        rows = np.array(table("arms", arms, dim, dtype))  # a copy: the decision keeps it
         names = range(len(rows))
     chosen = _chosen(names, available)
     if chosen is None:
-        return Offer(names, padded(rows), slice(len(rows)))
+        return Offer(names, rows, slice(None))
     positions = {name: i for i, name in enumerate(names)}
-    return Offer(chosen, padded(rows), np.asarray([positions[name] for name in chosen]))
+    return Offer(chosen, rows, np.asarray([positions[name] for name in chosen]))
 
 
 def mapped_rows(
@@ -107,7 +114,7 @@ def mapped_rows(
     """Named arms whose features come from a feature map."""
     names = _chosen(tuple(arms), available) or tuple(arms)
     rows = [vector(f"the features of arm {name!r}", phi(context, name), dim, dtype) for name in names]
-    return Offer(names, padded(_stacked(rows)), slice(len(rows)))
+    return Offer(names, _stacked(rows), slice(None))
 
 
 def slot_rows(

@@ -17,7 +17,8 @@ import numpy as np
 from jaxtyping import Array
 
 from vits import linalg
-from vits.policies import Policy, PosteriorPolicy
+from vits.models import Glm
+from vits.policies import Policy, Thompson
 from vits.types import Observation, State
 
 Arrays = tuple[Any, ...]
@@ -91,15 +92,19 @@ def initial_state(policy: Policy, key: Array) -> State:
 
 
 class Chooser(NamedTuple):
-    """Scores of arms.
+    """The compiled programs that score arms.
 
-    `reads` says which of the arrays of policy and state (in this order) they depend on. `score` takes those, a key, the
-    number of the decision and the arms' features; `draws` scores them under so many independent draws.
+    `reads` are the positions, among the arrays of policy and state, of those that a score depends on: the `view`.
+    `score(view, key, number, features)` scores arms under the posterior draw of decision `number`;
+    `draws(view, key, number, features, samples)` under many draws. `parameters(view, key, number)` is the draw alone.
+    It is None where a score takes more than a product of features and parameters, which NumPy does faster than a
+    compiled program could be called.
     """
 
     reads: tuple[int, ...]
     score: Callable[..., Array]
     draws: Callable[..., Array]
+    parameters: Callable[..., Array] | None
 
     def view(self, policy: Arrays, state: Arrays) -> Arrays:
         """The arrays that scores depend on."""
@@ -109,13 +114,16 @@ class Chooser(NamedTuple):
 
 @functools.lru_cache(maxsize=PROGRAMS)
 def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, int]) -> Chooser:
-    """The scores of a policy of this build, whose arrays and whose state's have these shapes."""
+    """The programs for a policy and a state of this build, whose arrays have these shapes."""
     num_policy = policy.fixed.count(_HOLE)
     dtype = str(jnp.zeros(()).dtype)
 
+    def parts(arrays: Sequence[Any]) -> tuple[Any, State]:
+        return policy.filled(arrays[:num_policy]), state.filled(arrays[num_policy:])
+
     def scores(arrays: Sequence[Any], key: Array, features: Array) -> Array:
-        agent: PosteriorPolicy = policy.filled(arrays[:num_policy])
-        return agent.scores(key, state.filled(arrays[num_policy:]), features)
+        agent, now = parts(arrays)
+        return agent.scores(key, now, features)
 
     like = _like(shapes)
     traced = jax.make_jaxpr(scores)(like, jax.random.key(0), *_like(((rows, dtype),))).jaxpr
@@ -123,7 +131,7 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
     reads = tuple(i for i, variable in enumerate(traced.invars[: len(like)]) if id(variable) in used)
 
     def whole(view: Sequence[Any]) -> list[Any]:
-        arrays: list[Any] = [jnp.zeros(shape, name) for shape, name in shapes]  # read by nobody
+        arrays: list[Any] = [jnp.zeros(shape, name) for shape, name in shapes]  # unused
         for i, array in zip(reads, view, strict=True):
             arrays[i] = array
         return arrays
@@ -137,7 +145,14 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
         keys = jax.random.split(decision_key(key, number), samples)
         return jax.vmap(lambda key: scores(whole(view), key, features))(keys)
 
-    return Chooser(reads, score, draws)
+    @_one_by_one
+    def parameters(view: Arrays, key: Array, number: Array) -> Array:
+        agent, now = parts(whole(view))
+        return agent.posterior.sample(decision_key(key, number), now)
+
+    agent, _ = parts(like)
+    is_product = isinstance(agent, Thompson) and isinstance(agent.model, Glm)
+    return Chooser(reads, score, draws, parameters if is_product else None)
 
 
 def as_number(number: int) -> np.uint32:

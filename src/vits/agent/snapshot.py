@@ -20,6 +20,7 @@ from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleto
 from vits.agent.errors import CapacityFull, RejectedUpdate
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
 from vits.history.paged import PagedHistory
+from vits.models.glm import linear_predictor
 from vits.policies import Policy, PosteriorPolicy, longest_menu
 from vits.types import REASONS, State
 
@@ -173,11 +174,27 @@ class Snapshot(NamedTuple):
             return arms_.mapped_rows(what, self.arms, available, settings.features, dim, dtype)
         return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
 
-    def scores(self, key: Array, number: int, rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
-        """A score for each row, under one posterior draw; zeros for a policy without scores."""
+    def parameters(self, key: Array, number: int) -> Float[np.ndarray, " params"] | None:
+        """The posterior draw of a decision, or None if the compiled program draws and scores in one go."""
+        if self.chooser is None or self.chooser.parameters is None:
+            return None
+        return np.asarray(self.chooser.parameters(self.view, key, compiled.as_number(number)))
+
+    def scores(
+        self,
+        key: Array,
+        number: int,
+        rows: Float[np.ndarray, "rows dim"],
+        drawn: Float[np.ndarray, " params"] | None,
+    ) -> Float[np.ndarray, " rows"]:
+        """A score for each row under one posterior draw, given what `parameters` returned; zeros without scores."""
+        if drawn is not None:
+            with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
+                return linear_predictor(drawn, rows)
         if self.chooser is None:
             return np.zeros(len(rows), rows.dtype)
-        return np.asarray(self.chooser.score(self.view, key, compiled.as_number(number), rows))
+        padded = arms_.padded(rows)
+        return np.asarray(self.chooser.score(self.view, key, compiled.as_number(number), padded))[: len(rows)]
 
     def learned(
         self, key: Array, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()
