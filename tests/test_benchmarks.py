@@ -57,8 +57,9 @@ def test_exponents_are_those_of_powers():
 
 @pytest.mark.heavy
 def test_a_step_of_a_network_and_its_memory():
-    step, memory = network.rows(width=2, rounds=25, repeats=1)
+    step, *played, memory = network.rows(width=2, rounds=25, repeats=1)
     assert step.what.startswith("vits_ii step, 51 parameters")
+    assert [row.what.split(",")[0] for row in played] == ["vits_ii round", "vits_ii_hf round"]
     assert 0.0 < numbers([memory])[0] < 4.0
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import vits
 from vits.algorithms.laplace import Laplace
-from vits.potentials import Derivatives, Expectations, Potential, Prior
+from vits.potentials import Dense, Derivatives, Expectations, Potential, Prior
 from vits.types import Observation, Scalar
 
 
@@ -120,7 +120,7 @@ class Hill(Potential):
 
     def derivatives(self, data, thetas):
         hessians = jax.vmap(lambda theta: jnp.diag(self.depth * (3.0 * theta**2 - 1.0) + 1.0))(thetas)
-        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), jnp.mean(hessians, axis=0))
+        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), Dense(jnp.mean(hessians, axis=0)))
 
     def expectations(self, key, data, mean, sqrt_cov):
         return Expectations(self.grad(data, mean), self.hessian(data, mean))

@@ -20,11 +20,24 @@ def test_the_factor_and_the_root_of_the_inverse():
     assert np.all(np.isnan(indefinite[jnp.tril_indices(2)]))
 
 
-def test_a_frame_is_orthonormal_and_spans_the_columns():
-    columns = jax.random.normal(jax.random.key(0), (3, 5, 2))
-    frame = np.asarray(jax.vmap(linalg.frame)(columns))
-    np.testing.assert_allclose(np.swapaxes(frame, 1, 2) @ frame, np.broadcast_to(np.eye(2), (3, 2, 2)), atol=1e-6)
-    np.testing.assert_allclose(frame @ (np.swapaxes(frame, 1, 2) @ columns), columns, atol=1e-5)
+@pytest.mark.parametrize(("dim", "size"), [(200, 3), (40, 10), (12, 11)])
+def test_random_frames_are_orthonormal_and_look_in_every_direction(dim, size):
+    keys = jax.random.split(jax.random.key(0), 400)
+    frames = np.asarray(jax.vmap(lambda key: linalg.random_frame(key, dim, size))(keys))
+    grams = frames @ np.swapaxes(frames, 1, 2)
+    np.testing.assert_allclose(grams, np.broadcast_to(np.eye(size), grams.shape), atol=2e-6)
+    # The mean projection is (size / dim) I; a mean over 400 frames is that to within a few standard errors.
+    mean = np.mean(np.swapaxes(frames, 1, 2) @ frames, axis=0)
+    np.testing.assert_allclose(mean, size / dim * np.eye(dim), atol=5.0 * np.sqrt(2.0 * size / dim**2 / 400))
+
+
+def test_an_error_that_is_known_is_not_computed_again():
+    matrix = jnp.eye(3) + 0.1
+    inverse = linalg.refreshed_inverse(matrix, jnp.linalg.inv(matrix).T, error=jnp.asarray(0.02), tolerance=0.1)
+    assert (float(inverse.error), bool(inverse.refreshed)) == (pytest.approx(0.02), False)
+    inverse = linalg.refreshed_inverse(matrix, jnp.linalg.inv(matrix).T, error=jnp.asarray(0.2), tolerance=0.1)
+    assert bool(inverse.refreshed)
+    assert float(inverse.error) < 1e-5
 
 
 @pytest.mark.parametrize("function", [linalg.cholesky, linalg.sqrt_of_inverse, linalg.inverse, linalg.eigenvalues])

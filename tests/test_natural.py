@@ -6,7 +6,7 @@ import pytest
 
 import vits
 from vits.algorithms.natural import Natural
-from vits.potentials import Derivatives, Expectations, Potential, Prior, potential
+from vits.potentials import Dense, Derivatives, Expectations, Potential, Prior, potential
 from vits.types import Observation, Scalar
 
 
@@ -186,7 +186,7 @@ class DoubleWell(Potential):
 
     def derivatives(self, data, thetas):
         hessians = jax.vmap(lambda theta: jnp.diag(self.depth * (3.0 * theta**2 - 1.0) + 1.0))(thetas)
-        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), jnp.mean(hessians, axis=0))
+        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), Dense(jnp.mean(hessians, axis=0)))
 
     def expectations(self, key, data, mean, sqrt_cov):
         variance = jnp.sum(sqrt_cov**2, axis=1)

@@ -115,8 +115,8 @@ def derivatives(U, data, theta, reference, step=1e-5):
         "hessian": U.hessian(data, theta),
         "autodiff grad": jax.grad(reference)(theta),
         "autodiff hessian": jax.hessian(reference)(theta),
-        "mean hessian": U.derivatives(data, jnp.stack([theta, -theta])).hessian,
-        "swapped mean hessian": U.derivatives(data, jnp.stack([-theta, theta])).hessian,
+        "mean hessian": U.derivatives(data, jnp.stack([theta, -theta])).curvature.matrix,
+        "swapped mean hessian": U.derivatives(data, jnp.stack([-theta, theta])).curvature.matrix,
         "grads": U.derivatives(data, jnp.stack([theta, -theta])).grads,
         "mirrored grad": U.grad(data, -theta),
         "mirrored hessian": U.hessian(data, -theta),
@@ -156,9 +156,9 @@ def test_without_data_there_is_only_the_prior(name):
     data = U.init()
     assert int(U.count(data)) == 0
     np.testing.assert_allclose(U.grad(data, U.prior.mean), 0.0, atol=1e-12)
-    np.testing.assert_allclose(U.hessian(data, U.prior.mean), U.prior.precision)
+    np.testing.assert_allclose(U.hessian(data, U.prior.mean), U.prior.matrix)
     precision = 3.0 * np.eye(U.prior.mean.shape[0]) if prior is None else np.linalg.inv(SKEW)
-    np.testing.assert_allclose(U.prior.precision, precision, atol=1e-12)
+    np.testing.assert_allclose(U.prior.matrix, precision, atol=1e-12)
 
 
 @pytest.mark.usefixtures("x64")
@@ -167,7 +167,7 @@ def test_gauss_newton_drops_the_curvature_of_the_network():
     theta = jnp.asarray(0.4 * RNG.normal(size=U.prior.mean.shape))
     jacobian = jax.jit(jax.vmap(jax.grad(model_of("mlp").mean), (None, 0)))(theta, jnp.asarray(FEATURES))
     found, far = hessians_at(U, data, jnp.stack([theta, 3.0 * theta]))
-    np.testing.assert_allclose(found, 1.7 * jacobian.T @ jacobian + U.prior.precision, atol=1e-9)
+    np.testing.assert_allclose(found, 1.7 * jacobian.T @ jacobian + U.prior.matrix, atol=1e-9)
     exact = hessians_at(make("mlp")[0], data, 3.0 * theta[None])[0]
     assert np.linalg.eigvalsh(far)[0] > 0.0 > np.linalg.eigvalsh(exact)[0]
 
@@ -178,7 +178,7 @@ def test_gauss_newton_is_exact_for_a_generalised_linear_model():
     theta = jnp.array([0.3, -0.2, 0.9])
     rows = jnp.asarray(FEATURES)[None], jnp.asarray(REWARDS["logistic"])[None], jnp.ones((1, COUNT))
     for form in autodiff.CURVATURES.values():
-        found = 1.7 * eqx.filter_jit(form)(U.model, theta[None], *rows) + U.prior.precision
+        found = 1.7 * eqx.filter_jit(form)(U.model, theta[None], *rows) + U.prior.matrix
         np.testing.assert_allclose(found, hessians_at(U, data, theta[None])[0], atol=1e-9)
 
 

@@ -50,9 +50,20 @@ def eigenvalues(matrix: Float[Array, "d d"]) -> Float[Array, " d"]:
 
 
 @_one_by_one
-def frame(matrix: Float[Array, "d m"]) -> Float[Array, "d m"]:
-    """Orthonormal columns that span those of a matrix."""
+def _frame_by_qr(matrix: Float[Array, "d m"]) -> Float[Array, "d m"]:
     return jnp.linalg.qr(matrix)[0]
+
+
+def random_frame(key: Key[Array, ""], dim: int, size: int) -> Float[Array, "size dim"]:
+    """Orthonormal rows that span a random subspace.
+
+    A few rows of normal draws are nearly orthogonal already, so that L^-1 X with L L' = X X' is an accurate frame, made
+    of products. Rows that are not few need a QR decomposition.
+    """
+    if 4 * size > dim:
+        return _frame_by_qr(normal(key, (dim, size))).T
+    rows = normal(key, (size, dim))
+    return sqrt_of_inverse(cholesky(rows @ rows.T)).T @ rows
 
 
 def calls_batched_lapack(program: str) -> bool:
@@ -85,10 +96,13 @@ def refreshed_inverse(
     guess: Float[Array, "d d"],
     *,
     tolerance: float,
+    error: Scalar | None = None,
     worthwhile: Bool[Array, ""] | bool = True,
     max_iterations: int = 40,
 ) -> Inverse:
     """D close to B^-T: the guess itself while `|D' B - I|_F <= tolerance`, else repaired.
+
+    `error` is an upper bound on that norm, where the caller knows one: it saves a product.
 
     The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error, from the guess if it is
     good enough to converge and from B / (|B|_1 |B|_inf), which always converges, if not. As a loop it costs
@@ -100,7 +114,7 @@ def refreshed_inverse(
     def error_of(inverse: Float[Array, "d d"]) -> Scalar:
         return jnp.linalg.norm(inverse.T @ matrix - identity)
 
-    first_error = error_of(guess)
+    first_error = error_of(guess) if error is None else error
     needed = ~(first_error <= tolerance)
     safe_start = matrix / (jnp.linalg.norm(matrix, 1) * jnp.linalg.norm(matrix, jnp.inf))
     start = jnp.where(~needed | (first_error < 0.9), guess, safe_start)

@@ -123,7 +123,7 @@ def _scale(policy: Policy) -> _Scale:
     found = [node for node in jax.tree.leaves(policy, is_leaf=_is_prior) if _is_prior(node)]
     if not found:
         return _Scale(np.zeros((0, 0)), np.zeros(0))
-    precision = np.asarray(found[0].precision, float)
+    precision = np.asarray(found[0].matrix, float)
     diagonal = np.diagonal(precision)
     _check_positive_definite(precision)
     if np.count_nonzero(precision) == len(diagonal):

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack
 
-from vits import linalg, models, policies, potentials, validate
+from vits import models, policies, potentials, validate
 from vits.algorithms.preset import preset
 from vits.history import Undoable
 from vits.inference import newton
@@ -31,6 +31,7 @@ from vits.inference.guards import choose, guarded, is_unresolved, overflowed
 from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
 from vits.potentials import Data, Potential, SampleOptions
+from vits.potentials.curvature import times
 from vits.types import Info, Observation, Reason, Scalar
 
 TOLERANCE = 0.05
@@ -211,11 +212,11 @@ class Ensemble(Posterior):
         """Independent draws from the prior, around where the model can learn from."""
         start_key, prior_key = jax.random.split(key)
         starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
-        precision = self.potential.prior.precision
-        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
-        offsets = normal(prior_key, starts.shape, starts.dtype) @ sqrt_cov.T
+        prior = self.potential.prior
+        offsets = prior.spread(normal(prior_key, starts.shape, starts.dtype))
         members = starts + offsets
-        return EnsembleState(members, offsets @ precision, self.perturbation.init(self.potential, members))
+        tilts = times(prior.precision, offsets.T).T
+        return EnsembleState(members, tilts, self.perturbation.init(self.potential, members))
 
     def update(self, key: Key[Array, ""], state: EnsembleState, observation: Observation) -> tuple[EnsembleState, Info]:
         """Add the observation, with noise of its own for each member, and let every member go to its mode."""
@@ -233,7 +234,7 @@ class Ensemble(Posterior):
             return newton.minimum(
                 slopes,
                 start,
-                floor=self.potential.prior.precision,
+                floor=self.potential.prior.matrix,
                 share=newton.share_of(self.potential),
                 tolerance=TOLERANCE,
                 max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached

@@ -30,7 +30,9 @@ from vits.inference.curvature import exact_curvature
 from vits.inference.inverse import first_order_inverse
 from vits.models import RewardModel
 from vits.potentials import SampleOptions
-from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential
+from vits.potentials.curvature import Dense
+from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar, all_finite
 
 BLOCK = 16
@@ -181,8 +183,9 @@ class FeelGood(Potential):
 
     def derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
         """Those of U, less w sum_s those of bonus_s; of the plain form they see what lies between the kinks."""
-        (grads, hessian), bonus = self.base.derivatives(data.base, thetas), self._bonus_derivatives(data, thetas)
-        return Derivatives(grads - self.weight * bonus.grads, hessian - self.weight * bonus.hessian)
+        (grads, curvature), bonus = self.base.derivatives(data.base, thetas), self._bonus_derivatives(data, thetas)
+        hessian = curvature.matrix - self.weight * bonus.curvature.matrix
+        return Derivatives(grads - self.weight * bonus.grads, Dense(hessian))
 
     def expectations(
         self,
@@ -195,8 +198,9 @@ class FeelGood(Potential):
         base_key, draw_key = jax.random.split(key)
         base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
         offset = sqrt_cov @ jax.random.normal(draw_key, mean.shape, mean.dtype)
-        grads, hessian = self._bonus_derivatives(data, jnp.stack([mean + offset, mean - offset]))
-        return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), base.hessian - self.weight * hessian)
+        grads, bonus = self._bonus_derivatives(data, jnp.stack([mean + offset, mean - offset]))
+        hessian = base.hessian - self.weight * bonus.matrix
+        return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), hessian)
 
     def largest_curvature(
         self,
@@ -230,7 +234,7 @@ class FeelGood(Potential):
         def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
             grads = jax.vmap(jax.grad(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
             hessians = jax.vmap(jax.hessian(self._bonus), (0, None, None, None))(thetas, rows, offered, weight)
-            return Derivatives(grads, jnp.mean(hessians, axis=0))
+            return Derivatives(grads, Dense(jnp.mean(hessians, axis=0)))
 
         return data.rounds.sum(term)
 

@@ -144,7 +144,7 @@ class Langevin(Posterior):
         start_key, draw_key = jax.random.split(key)
         start = self.potential.start(start_key)
         eps = jax.random.normal(draw_key, start.shape, start.dtype)
-        offset = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.precision)) @ eps
+        offset = self.potential.prior.spread(eps)
         design = None if self.design is None else self.design.init(key)
         return LangevinState(start + offset, design, self.potential.init())
 

@@ -46,7 +46,7 @@ class Laplace(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
-        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.precision))
+        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.matrix))
         return LaplaceState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
@@ -57,7 +57,7 @@ class Laplace(GaussianPosterior):
         descent = newton.minimum(
             lambda theta: newton.slopes(self.potential, batch, theta),
             state.mean,
-            floor=self.potential.prior.precision,
+            floor=self.potential.prior.matrix,
             share=newton.share_of(self.potential),
             tolerance=TOLERANCE,
             max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached

@@ -82,7 +82,7 @@ class Mixture(Posterior):
 
     def init(self, key: Key[Array, ""]) -> MixtureState:
         """The prior."""
-        mean, precision = self.prior
+        mean, precision = self.prior.mean, self.prior.matrix
         sqrt_cov = _inverse_sqrt(precision)
         eps = normal(key, (self.num_components, *mean.shape), mean.dtype)
         # Centred, so that the mixture's own mean is the prior mean.
@@ -147,7 +147,7 @@ class Mixture(Posterior):
             )
 
         total, gram, cross, square = history.sum(term)
-        prior_precision = self.prior.precision
+        prior_precision = self.prior.matrix
         away = prior_mean - factors.mean
         pull = cross + away @ prior_precision
         precision = gram + prior_precision[None, :, :]

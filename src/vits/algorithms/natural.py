@@ -79,7 +79,7 @@ class Natural(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> NaturalState:
         """The prior."""
-        precision = self.potential.prior.precision
+        precision = self.potential.prior.matrix
         data = self.potential.init()
         sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
         return NaturalState(self.potential.start(key), sqrt_cov, precision, data)
@@ -117,7 +117,7 @@ class Natural(GaussianPosterior):
 
             return newton.Line(end, slope(start), slope(end))
 
-        floor = self.potential.prior.precision
+        floor = self.potential.prior.matrix
         first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
         descent = newton.descend(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
         point: Point = descent.point

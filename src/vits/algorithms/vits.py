@@ -90,7 +90,7 @@ class VITS(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> VITSState:
         """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start."""
-        sqrt_precision = linalg.cholesky(self.potential.prior.precision)
+        sqrt_precision = linalg.cholesky(self.potential.prior.matrix)
         mean = self.potential.start(key)
         return VITSState(mean, linalg.sqrt_of_inverse(sqrt_precision), sqrt_precision, self.potential.init())
 
@@ -166,8 +166,10 @@ class VITS(GaussianPosterior):
         start, first, last = path
         later = _distance(first, last) / jnp.maximum(plan.real_num_steps - 1.0, 1.0)
         diverged = exploded(_distance(start, first), later, jnp.linalg.norm(old.sqrt_cov))
-        D = self.inverse.finish(last.sqrt_cov, last.sqrt_precision)
-        inverse = linalg.refreshed_inverse(last.sqrt_cov, D, tolerance=INVERSE_TOLERANCE, worthwhile=~diverged)
+        D, error = self.inverse.finish(last.sqrt_cov, last.sqrt_precision)
+        inverse = linalg.refreshed_inverse(
+            last.sqrt_cov, D, error=error, tolerance=INVERSE_TOLERANCE, worthwhile=~diverged
+        )
         new = last._replace(sqrt_precision=inverse.inverse_transpose)
         stuck = _is_stuck(plan.real_num_steps * plan.h, new.sqrt_cov)
         return guarded(
@@ -192,12 +194,15 @@ class VITS(GaussianPosterior):
     def _is_blurred(self, state: VITSState) -> Bool[Array, ""]:
         """Whether rounding cuts short what steps with this curvature rule can do to B.
 
-        In a step the widest direction of B carries its rounding error into the narrowest. Entry by entry, so that the
-        units of the features do not matter.
+        In a step the widest direction of B carries its rounding error into the narrowest. Parameters are measured in
+        their deviations, so that the units of the features do not matter.
         """
         if math.isinf(self.curvature.max_blur):
             return jnp.asarray(False)
-        widest = jnp.max(jnp.abs(state.sqrt_precision).T @ jnp.abs(state.sqrt_cov))
+        deviations = jnp.linalg.norm(state.sqrt_cov, axis=1, keepdims=True)
+        columns_of_B = jnp.linalg.norm(state.sqrt_cov / deviations, axis=0)
+        columns_of_D = jnp.linalg.norm(state.sqrt_precision * deviations, axis=0)
+        widest = jnp.max(columns_of_D) * jnp.max(columns_of_B)  # bounds every entry of |D|' |B|
         return ~(epsilon(state.mean) * jnp.square(widest) <= self.curvature.max_blur)
 
 

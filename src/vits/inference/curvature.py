@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from vits.potentials import Data, Potential
+from vits.potentials import Curvature, Data, Dense, LowRank, Potential
 
 
 class Points(NamedTuple):
@@ -17,40 +17,6 @@ class Points(NamedTuple):
     eps: Float[Array, "directions params"]
     mirrored: bool
     thetas: Float[Array, "points params"]
-
-
-class Dense(NamedTuple):
-    """A symmetric matrix that is worth forming."""
-
-    matrix: Float[Array, "params params"]
-
-    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """A B."""
-        return self.matrix @ sqrt_cov
-
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """(D D' - A) D: zero when the precision D D' is the curvature."""
-        return (sqrt_precision @ sqrt_precision.T - self.matrix) @ sqrt_precision
-
-
-class Factored(NamedTuple):
-    """A = left' right of low rank, never formed."""
-
-    left: Float[Array, "rank params"]
-    right: Float[Array, "rank params"]
-
-    def times(self, sqrt_cov: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """left' (right B)."""
-        return self.left.T @ (self.right @ sqrt_cov)
-
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
-        """D D' D - right' (left D)."""
-        D = sqrt_precision
-        return D @ D.T @ D - self.right.T @ (self.left @ D)
-
-
-Curvature = Dense | Factored
-"""The curvature A of a step, known by what it does to the two square roots."""
 
 
 class Slope(NamedTuple):
@@ -75,8 +41,8 @@ def _mean_hessian(
     potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
 ) -> Slope:
     """A = the mean of hess U over the points."""
-    grads, hessian = potential.derivatives(data, points.thetas)
-    return Slope(jnp.mean(grads, axis=0), Dense(hessian))
+    grads, curvature = potential.derivatives(data, points.thetas)
+    return Slope(jnp.mean(grads, axis=0), curvature)
 
 
 def _stein_plain(
@@ -88,23 +54,24 @@ def _stein_plain(
 
 def _stein(potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]) -> Slope:
     """The symmetric part of that, formed only where its rank is too high to save work."""
-    grad, (left, right) = stein_factors(potential, data, points, sqrt_precision)
+    grad, plain = stein_factors(potential, data, points, sqrt_precision)
+    left, right = plain.left, plain.right
     rank, dim = left.shape
     if 2 * rank < dim:
-        return Slope(grad, Factored(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left])))
+        return Slope(grad, LowRank(jnp.concatenate([left, right]), 0.5 * jnp.concatenate([right, left])))
     product = left.T @ right
     return Slope(grad, Dense(0.5 * (product + product.T)))
 
 
 def stein_factors(
     potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
-) -> tuple[Float[Array, " params"], Factored]:
+) -> tuple[Float[Array, " params"], LowRank]:
     """The mean gradient, and D eps and grad U as the factors of Stein's curvature."""
     grads = jax.vmap(potential.grad, (None, 0))(data, points.thetas)
     directions = points.eps.shape[0]
     odd = 0.5 * (grads[:directions] - grads[directions:]) if points.mirrored else grads
     # Transposed twice, so that the product with it runs along last axes: along first ones it takes three times as long.
-    return jnp.mean(grads, axis=0), Factored((sqrt_precision @ points.eps.T).T, odd / directions)
+    return jnp.mean(grads, axis=0), LowRank((sqrt_precision @ points.eps.T).T, odd / directions)
 
 
 exact_curvature = CurvatureRule(_mean_hessian)

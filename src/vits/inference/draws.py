@@ -64,7 +64,7 @@ class Orthogonal(Draws):
 
     def __call__(self, key: Key[Array, ""], dim: int) -> Float[Array, "directions dim"]:
         """sqrt(d) times the rows of a frame."""
-        frame = jnp.eye(dim) if self.num_directions >= dim else linalg.frame(normal(key, (dim, self.num_directions))).T
+        frame = jnp.eye(dim) if self.num_directions >= dim else linalg.random_frame(key, dim, self.num_directions)
         return math.sqrt(dim) * frame
 
     def inflation(self, dim: int) -> float:

@@ -4,11 +4,19 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vits import linalg
-from vits.inference.curvature import Curvature
+from vits.potentials import Curvature
 from vits.types import Scalar
+
+
+class Finished(NamedTuple):
+    """D at the end of a round, and an upper bound on |D' B - I|_F if one is known."""
+
+    sqrt_precision: Float[Array, "params params"]
+    error: Scalar | None = None
 
 
 class InverseRule(NamedTuple):
@@ -22,7 +30,7 @@ class InverseRule(NamedTuple):
         [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
         Float[Array, "params params"],
     ]
-    finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Float[Array, "params params"]]
+    finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Finished]
     reach: float = math.inf
     drifts: bool = False
 
@@ -57,18 +65,17 @@ def _unmoved(
     return sqrt_precision
 
 
-def _as_it_is(
-    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
-) -> Float[Array, "params params"]:
+def _as_it_is(sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]) -> Finished:
     """D needs no repair."""
-    return sqrt_precision
+    return Finished(sqrt_precision)
 
 
-def _newton_schulz(
-    sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]
-) -> Float[Array, "params params"]:
-    """C <- 2 C - C (B C), transposed: D <- 2 D - D B' D, which squares the error I - D' B."""
-    return 2.0 * sqrt_precision - sqrt_precision @ (sqrt_cov.T @ sqrt_precision)
+def _newton_schulz(sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]) -> Finished:
+    """C <- 2 C - C (B C), transposed: D <- 2 D - D B' D, which squares the error I - B' D."""
+    B, D = sqrt_cov, sqrt_precision
+    product = B.T @ D
+    error = jnp.linalg.norm(jnp.eye(product.shape[0], dtype=product.dtype) - product)
+    return Finished(2.0 * D - D @ product, jnp.square(error))
 
 
 exact_inverse = InverseRule(_solved, _as_it_is)

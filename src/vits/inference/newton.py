@@ -130,8 +130,8 @@ class Slopes(NamedTuple):
 
 def slopes(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Slopes:
     """Gradient and Hessian of a potential."""
-    grads, hessian = potential.derivatives(data, theta[None])
-    return Slopes(grads[0], hessian)
+    grads, curvature = potential.derivatives(data, theta[None])
+    return Slopes(grads[0], curvature.matrix)
 
 
 class Minimum(NamedTuple):

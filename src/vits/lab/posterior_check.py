@@ -204,7 +204,7 @@ def nuts(
     def log_density(theta: Float[Array, " params"]) -> Float[Array, ""]:
         losses = jax.vmap(model.nll, (None, 0, 0))(theta, features, rewards)
         offset = theta - prior.mean
-        return -eta * jnp.sum(losses) - 0.5 * offset @ prior.precision @ offset
+        return -eta * jnp.sum(losses) - 0.5 * offset @ prior.grad(theta)
 
     def chain(key: Key[Array, ""]) -> Float[Array, "draws params"]:
         start_key, warm_key, draw_key = jax.random.split(key, 3)

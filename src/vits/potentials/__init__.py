@@ -12,9 +12,11 @@ from vits import models, validate
 from vits.history import buffer
 from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
 from vits.potentials.autodiff import resolve as resolve_curvature
-from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior, gaussian_prior, ridge_prior
+from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential
+from vits.potentials.curvature import Curvature, Dense, LowRank
 from vits.potentials.glm import GlmPotential
 from vits.potentials.options import BufferOptions, DataOptions, SampleOptions, WindowOptions
+from vits.potentials.prior import Prior, gaussian_prior, ridge_prior
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
@@ -22,12 +24,15 @@ __all__ = [
     "AutodiffPotential",
     "BufferOptions",
     "Centre",
+    "Curvature",
     "CurvatureForm",
     "Data",
     "DataOptions",
+    "Dense",
     "Derivatives",
     "Expectations",
     "GlmPotential",
+    "LowRank",
     "Potential",
     "Prior",
     "Quadratic",

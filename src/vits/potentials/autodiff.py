@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 from typing_extensions import override
 
-from vits import linalg, validate
-from vits.history import BLOCK, Buffer, Rows
+from vits import validate
+from vits.history import BLOCK, Buffer, Minibatch, Rows
 from vits.models import OutputModel, RewardModel
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential
+from vits.potentials.curvature import Dense, LowRank, times
+from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar
 
 MARGIN = 4.0
@@ -55,20 +58,47 @@ def exact(
     return jnp.sum(jax.vmap(jax.hessian(loss))(thetas, phi, reward, weight), axis=0)
 
 
-def gauss_newton(
+class OfRows(eqx.Module):
+    """A curvature left' right with one row of each for every observation, given by the function `rows`.
+
+    Called like any other form it is the product; on a minibatch the product need not be formed.
+    """
+
+    rows: Callable[
+        [RewardModel, Float[Array, "m p"], Float[Array, "m n d"], Float[Array, "m n"], Float[Array, "m n"]],
+        tuple[Float[Array, "mn p"], Float[Array, "mn p"]],
+    ]
+
+    def __call__(
+        self,
+        model: RewardModel,
+        thetas: Float[Array, "m p"],
+        phi: Float[Array, "m n d"],
+        reward: Float[Array, "m n"],
+        weight: Float[Array, "m n"],
+    ) -> Float[Array, "p p"]:
+        """The sum over all rows."""
+        left, right = self.rows(model, thetas, phi, reward, weight)
+        return left.T @ right
+
+
+def _gauss_newton_rows(
     model: RewardModel,
     thetas: Float[Array, "m p"],
     phi: Float[Array, "m n d"],
     reward: Float[Array, "m n"],
     weight: Float[Array, "m n"],
-) -> Float[Array, "p p"]:
-    """J' diag(l''(f, r)) J with J = df / dtheta: never indefinite for a convex loss, and one gradient a row."""
+) -> tuple[Float[Array, "mn p"], Float[Array, "mn p"]]:
     assert isinstance(model, OutputModel)
     f, jacobian = jax.vmap(jax.vmap(jax.value_and_grad(model.output), (None, 0)))(thetas, phi)
     d2loss = jax.vmap(jax.grad(jax.grad(model.loss)))(f.ravel(), reward.ravel())
     # One product for all groups: XLA fuses a sum over a batch of products into loops that are ten times slower.
     jacobian = jacobian.reshape(-1, thetas.shape[1])
-    return (jacobian * (weight.ravel() * d2loss)[:, None]).T @ jacobian
+    return jacobian * (weight.ravel() * d2loss)[:, None], jacobian
+
+
+gauss_newton = OfRows(_gauss_newton_rows)
+"""J' diag(l''(f, r)) J with J = df / dtheta: never indefinite for a convex loss, and one gradient for each row."""
 
 
 CURVATURES: dict[str, CurvatureForm] = {"exact": exact, "gauss_newton": gauss_newton}
@@ -114,7 +144,7 @@ class AutodiffPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
             return self._loss_grad(theta, phi, r, self.inverse_temperature * weight)
 
-        return data.history.sum(term, self._prior_grad(theta))
+        return data.history.sum(term, self.prior.grad(theta))
 
     def derivatives(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Derivatives:
         """Gradients, and an estimate of the mean Hessian, or what stands for it, for the price of one.
@@ -123,19 +153,35 @@ class AutodiffPotential(Potential):
         a block cannot be shared out, which gives the average itself. For points drawn alike the estimate is unbiased,
         and what is odd in a mirrored pair still cancels between the rows.
         """
-        points = thetas.shape[0]
+        if isinstance(data.history, Minibatch) and self._is_low_rank(len(data.history.rewards), len(thetas)):
+            return data.history.sum(lambda *rows: self._of_rows(thetas, *rows))
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
             tempered = self.inverse_temperature * weight
-            if phi.shape[0] % points:
-                rows = phi, r, tempered / points
-                groups = jax.tree.map(lambda x: jnp.broadcast_to(x, (points, *x.shape)), rows)
-            else:
-                groups = jax.tree.map(lambda x: x.reshape(points, -1, *x.shape[1:]), (phi, r, tempered))
             grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
-            return Derivatives(grads, self.curvature(self.model, thetas, *groups))
+            groups = _shared_out(len(thetas), phi, r, tempered)
+            return Derivatives(grads, Dense(self.curvature(self.model, thetas, *groups)))
 
-        return data.history.sum(term, Derivatives(jax.vmap(self._prior_grad)(thetas), self.prior.precision))
+        return data.history.sum(term, Derivatives(jax.vmap(self.prior.grad)(thetas), Dense(self.prior.matrix)))
+
+    def _is_low_rank(self, rows: int, points: int) -> bool:
+        """Whether products with the rows of a sample cost less than a product with the matrix that they make."""
+        seen_from = rows * points if rows % points else rows
+        return isinstance(self.curvature, OfRows) and 2 * seen_from < self.model.num_params
+
+    def _of_rows(
+        self,
+        thetas: Float[Array, "points params"],
+        phi: Float[Array, "n d"],
+        r: Float[Array, " n"],
+        weight: Float[Array, " n"],
+    ) -> Derivatives:
+        assert isinstance(self.curvature, OfRows)
+        tempered = self.inverse_temperature * weight
+        grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
+        left, right = self.curvature.rows(self.model, thetas, *_shared_out(len(thetas), phi, r, tempered))
+        curvature = LowRank(left, right, self.prior.precision)
+        return Derivatives(grads + jax.vmap(self.prior.grad)(thetas), curvature)
 
     def expectations(
         self,
@@ -147,8 +193,8 @@ class AutodiffPotential(Potential):
         """The average over one antithetic pair of draws: unbiased, and free of odd noise."""
         offset = sqrt_cov @ jax.random.normal(key, mean.shape, mean.dtype)
         pair = jnp.stack([mean + offset, mean - offset])
-        grads, hessian = self.derivatives(data, pair)
-        return Expectations(jnp.mean(grads, axis=0), hessian)
+        grads, curvature = self.derivatives(data, pair)
+        return Expectations(jnp.mean(grads, axis=0), curvature.matrix)
 
     def largest_curvature(
         self,
@@ -169,15 +215,12 @@ class AutodiffPotential(Potential):
             points = theta[None] + jnp.concatenate([jnp.zeros_like(offsets[:1]), offsets, -offsets])
             products = jax.vmap(self._hessian_times, (None, 0, None))(data, points, signs[-1])
             theta = points[jnp.argmax(jnp.linalg.norm(products, axis=1))]
-        return MARGIN * self.inflation(data) * linalg.largest_eigenvalue_bound(self.hessian(data, theta))
+        return MARGIN * self.inflation(data) * self.derivatives(data, theta[None]).curvature.largest()
 
     def _loss_grad(
         self, theta: Float[Array, " p"], phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
     ) -> Float[Array, " p"]:
         return jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))(theta)
-
-    def _prior_grad(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
-        return self.prior.precision @ (theta - self.prior.mean)
 
     def _hessian_times(
         self, data: AutodiffData, theta: Float[Array, " params"], vector: Float[Array, " params"]
@@ -186,7 +229,17 @@ class AutodiffPotential(Potential):
             tempered = self.inverse_temperature * weight
             return jax.jvp(lambda theta: self._loss_grad(theta, phi, r, tempered), (theta,), (vector,))[1]
 
-        return data.history.sum(term, self.prior.precision @ vector)
+        return data.history.sum(term, times(self.prior.precision, vector))
+
+
+def _shared_out(
+    points: int, phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+) -> tuple[Float[Array, "m rows d"], Float[Array, "m rows"], Float[Array, "m rows"]]:
+    """The rows in as many groups as there are points; all rows for each of them if they cannot be shared out."""
+    if phi.shape[0] % points:
+        rows = phi, r, weight / points
+        return tuple(jnp.broadcast_to(x, (points, *x.shape)) for x in rows)  # type: ignore[return-value]
+    return tuple(x.reshape(points, -1, *x.shape[1:]) for x in (phi, r, weight))  # type: ignore[return-value]
 
 
 def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:

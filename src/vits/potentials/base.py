@@ -1,25 +1,18 @@
-"""What every potential offers, and the prior that they all share."""
+"""What every potential offers."""
 
 import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits import validate
+from vits.potentials.curvature import Curvature
+from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar
 
 Data = Any
 """What a potential keeps of the observations: each form names its own fields."""
-
-
-class Prior(NamedTuple):
-    """The Gaussian prior N(mean, precision^-1)."""
-
-    mean: Float[Array, " params"]
-    precision: Float[Array, "params params"]
 
 
 class Centre(NamedTuple):
@@ -37,10 +30,10 @@ class Expectations(NamedTuple):
 
 
 class Derivatives(NamedTuple):
-    """Gradients of U at several points, and the average of its Hessians there."""
+    """Gradients of U at several points, and the average of its second derivatives there."""
 
     grads: Float[Array, "points params"]
-    hessian: Float[Array, "params params"]
+    curvature: Curvature
 
 
 class Potential(eqx.Module):
@@ -78,7 +71,7 @@ class Potential(eqx.Module):
 
     def hessian(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
         """Hessian of U_t at theta."""
-        return self.derivatives(data, theta[None]).hessian
+        return self.derivatives(data, theta[None]).curvature.matrix
 
     @property
     def sees_again(self) -> bool:
@@ -128,49 +121,3 @@ class Potential(eqx.Module):
     def inflation(self, data: Data) -> Scalar:
         """How many times shorter steps have to be because `data` are a sample (`vits.history.Minibatch`): 1 if not."""
         return jnp.ones(())
-
-
-def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
-    """The paper's prior N(0, I / (lambda eta))."""
-    validate.positive("inverse_temperature", inverse_temperature)
-    validate.positive("prior_precision", prior_precision)
-    precision = jnp.asarray(inverse_temperature * prior_precision, float)
-    validate.positive(f"inverse_temperature * prior_precision, in {precision.dtype},", precision)
-    return Prior(jnp.zeros(num_params), precision * jnp.eye(num_params))
-
-
-def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
-    """The prior N(mean, covariance), not scaled by eta.
-
-    Args:
-        num_params: number of parameters of the model.
-        mean: a number for all parameters, or one for each.
-        covariance: a variance for all parameters, one for each, or a covariance matrix.
-    """
-    mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
-    if mean.ndim > 0:
-        validate.shape("the prior's mean", mean, (num_params,))
-    validate.finite("the prior's mean", mean)
-    if covariance.ndim == 2:
-        validate.shape("the prior's covariance", covariance, (num_params, num_params))
-        _check_positive_definite(covariance)
-        precision = jnp.linalg.inv(covariance)
-        precision = 0.5 * (precision + precision.T)
-    else:
-        if covariance.ndim > 0:
-            validate.shape("the prior's covariance", covariance, (num_params,))
-        validate.positive("the prior's covariance", covariance)
-        precision = jnp.diag(jnp.broadcast_to(1.0 / covariance, (num_params,)))
-    return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
-
-
-def _check_positive_definite(covariance: Float[Array, "params params"]) -> None:
-    if validate.is_traced(covariance):
-        return
-    validate.finite("the prior's covariance", covariance)
-    matrix = np.asarray(covariance)
-    if not np.allclose(matrix, matrix.T):
-        raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {matrix.tolist()}")
-    smallest = float(np.linalg.eigvalsh(matrix)[0])
-    if smallest <= 0.0:
-        raise ValueError(f"the prior's covariance must be positive definite, but has the eigenvalue {smallest:g}")

@@ -11,7 +11,9 @@ from typing_extensions import override
 from vits import linalg
 from vits.history import Buffer, Rows
 from vits.models import Glm
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential
+from vits.potentials.curvature import Dense
+from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar
 
 REACH = 3.0
@@ -59,7 +61,7 @@ class GlmPotential(Potential):
     def init(self) -> GlmData:
         """An empty history."""
         accumulated = self.model.max_d2loss is not None and self.buffer.window is None
-        mean, precision = self.prior
+        mean, precision = self.prior.mean, self.prior.matrix
         return GlmData(
             self.buffer.init(self.model.dim, by_columns=True),
             bound=precision if accumulated else None,
@@ -107,10 +109,11 @@ class GlmPotential(Potential):
             f, eta = thetas @ phi.T, self.inverse_temperature
             rewards = jnp.broadcast_to(r, f.shape)
             grads = ((eta * weight)[None, :] * self.model.dloss(f, rewards)) @ phi
-            return Derivatives(grads, _gram(phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0)))
+            gram = _gram(phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0))
+            return Derivatives(grads, Dense(gram))
 
         past = jax.vmap(self._past_grad, (None, 0))(data, thetas)
-        return data.history.sum(term, Derivatives(past, self._past_precision(data)))
+        return data.history.sum(term, Derivatives(past, Dense(self._past_precision(data))))
 
     @property
     @override
@@ -168,11 +171,11 @@ class GlmPotential(Potential):
 
     def _past_precision(self, data: GlmData) -> Float[Array, "params params"]:
         """Of the prior, and of what was folded into it."""
-        return self.prior.precision if data.folded is None else data.folded.precision
+        return self.prior.matrix if data.folded is None else data.folded.precision
 
     def _past_grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
         if data.folded is None:
-            return self.prior.precision @ (theta - self.prior.mean)
+            return self.prior.grad(theta)
         return data.folded.precision @ theta - data.folded.linear
 
     def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], centre: Centre) -> Folded:

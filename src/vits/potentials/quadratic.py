@@ -8,7 +8,9 @@ from jaxtyping import Array, Float, Int, Key
 from typing_extensions import override
 
 from vits import linalg
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential
+from vits.potentials.curvature import Dense
+from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar
 
 
@@ -33,8 +35,8 @@ class Quadratic(Potential):
 
     def init(self) -> QuadraticData:
         """The prior alone."""
-        mean, precision = self.prior
-        return QuadraticData(precision, precision @ mean, jnp.asarray(0))
+        precision = self.prior.matrix
+        return QuadraticData(precision, precision @ self.prior.mean, jnp.asarray(0))
 
     def observe(self, data: QuadraticData, observation: Observation, centre: Centre | None = None) -> QuadraticData:
         """V + phi phi' and b + r phi, times eta."""
@@ -55,7 +57,7 @@ class Quadratic(Potential):
 
     def derivatives(self, data: QuadraticData, thetas: Float[Array, "points params"]) -> Derivatives:
         """eta (V theta - b) at each point, and eta V whatever the points."""
-        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), data.precision)
+        return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), Dense(data.precision))
 
     @property
     @override

@@ -229,7 +229,7 @@ def floor(approximation: Approximation, step_size: float) -> float:
     draws that are not mirrored the mean of a variational posterior jitters: sum h p / (2 S (2 - h p)), about
     h tr(P) / (4 S). All others converge.
     """
-    h, p = step_size, np.linalg.eigvalsh(approximation.potential.prior.precision).astype(float)
+    h, p = step_size, np.linalg.eigvalsh(approximation.potential.prior.matrix).astype(float)
     if not isinstance(approximation, Variational):
         excess = 1.0 / (1.0 - 0.5 * h * p)
         return float(np.sum(0.5 * (excess - 1.0 - np.log(excess))))

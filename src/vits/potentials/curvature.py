@@ -1,0 +1,120 @@
+"""Second derivatives that know how to multiply, so that a matrix is formed only where that saves work.
+
+A symmetric operator that does not change, such as the precision of a prior, is an array: a number for a multiple of
+the identity, a vector for a diagonal matrix, or a matrix. The curvature of a step is `Dense` or `LowRank`.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from typing_extensions import override
+
+from vits import linalg
+from vits.types import Scalar
+
+Operator = Float[Array, ""] | Float[Array, " params"] | Float[Array, "params params"]
+"""A number, a diagonal, or a matrix."""
+
+
+def times(operator: Operator, x: Float[Array, "params *columns"]) -> Float[Array, "params *columns"]:
+    """A x, for a vector x or the columns of a matrix."""
+    if operator.ndim == 2:
+        return operator @ x
+    return (operator[:, None] if operator.ndim == 1 and x.ndim == 2 else operator) * x
+
+
+def as_matrix(operator: Operator, dim: int) -> Float[Array, "params params"]:
+    """A itself."""
+    if operator.ndim == 2:
+        return operator
+    return jnp.diag(operator) if operator.ndim == 1 else operator * jnp.eye(dim, dtype=operator.dtype)
+
+
+def largest(operator: Operator) -> Scalar:
+    """An upper bound on |A|_2, exact for a number or a diagonal."""
+    return linalg.largest_eigenvalue_bound(operator) if operator.ndim == 2 else jnp.max(jnp.abs(operator))
+
+
+class Curvature(eqx.Module):
+    """A p x p matrix A, symmetric up to the noise of an estimate, known by its products."""
+
+    @property
+    @abc.abstractmethod
+    def matrix(self) -> Float[Array, "params params"]:
+        """A, formed."""
+
+    @abc.abstractmethod
+    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
+        """A x."""
+
+    @abc.abstractmethod
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        """(D D' - A)' D, which is zero when the precision D D' is the curvature."""
+
+    @abc.abstractmethod
+    def largest(self) -> Scalar:
+        """An upper bound on |A|_2."""
+
+
+class Dense(Curvature):
+    """A symmetric matrix that is worth forming."""
+
+    entries: Float[Array, "params params"]
+
+    @property
+    @override
+    def matrix(self) -> Float[Array, "params params"]:
+        return self.entries
+
+    @override
+    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
+        return self.entries @ x
+
+    @override
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        return (sqrt_precision @ sqrt_precision.T - self.entries) @ sqrt_precision
+
+    @override
+    def largest(self) -> Scalar:
+        return linalg.largest_eigenvalue_bound(self.entries)
+
+
+class LowRank(Curvature):
+    """A = base + left' right, never formed; without a base, A = left' right."""
+
+    left: Float[Array, "rank params"]
+    right: Float[Array, "rank params"]
+    base: Operator | None = None
+
+    @override
+    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
+        product = self.left.T @ (self.right @ x)
+        return product if self.base is None else times(self.base, x) + product
+
+    @override
+    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+        D = sqrt_precision
+        gap = D @ D.T @ D - self.right.T @ (self.left @ D)
+        return gap if self.base is None else gap - times(self.base, D)
+
+    @override
+    def largest(self) -> Scalar:
+        """The largest entry of the base plus |M|_2 <= tr((M M')^k)^(1/2k) for M = left' right and k = 8.
+
+        The trace is that of (R R' L L')^k, products of small matrices.
+        """
+        product = (self.right @ self.right.T) @ (self.left @ self.left.T)
+        scale = jnp.maximum(jnp.linalg.norm(product), np.finfo(product.dtype).tiny)
+        power = jax.lax.fori_loop(0, 3, lambda _, power: power @ power, product / scale)
+        bound = jnp.sqrt(scale * jnp.maximum(jnp.trace(power), 0.0) ** 0.125)
+        return bound if self.base is None else largest(self.base) + bound
+
+    @property
+    @override
+    def matrix(self) -> Float[Array, "params params"]:
+        product = self.left.T @ self.right
+        return product if self.base is None else as_matrix(self.base, product.shape[0]) + product
