@@ -1,36 +1,27 @@
 """The object of an application: it decides, and learns when a reward comes."""
 
 import functools
-import os
 import threading
-import weakref
 from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax._src import xla_bridge
 from jaxtyping import Array, Float
 
 from vits import models, validate
 from vits.agent import arms as arms_
-from vits.agent import belief, container, diagnostics, saving, snapshot
-from vits.agent.arms import Arm, FeatureMap, Offer
+from vits.agent import belief, container, diagnostics, processes, saving, snapshot
+from vits.agent.arms import FeatureMap, Offer
 from vits.agent.compiled import Arrays, Chooser, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
-from vits.agent.errors import ForkedProcess
-from vits.agent.rewards import checked_reward, ranked_rewards
+from vits.agent.rewards import checked_reward, observations
 from vits.agent.snapshot import Change, Keys, Settings, Snapshot, is_double
 
 MAX_PENDING = 10_000
 """Default number of decisions that may wait for their reward."""
 
 WHEN_FULL = ("grow", "raise")
-
-
-_AGENTS: "weakref.WeakSet[Agent]" = weakref.WeakSet()
-_FORKED = False
-"""Whether this process was forked from one in which JAX had started."""
 
 
 class Ahead(NamedTuple):
@@ -91,7 +82,7 @@ class Agent:
         max_pending: int = MAX_PENDING,
         **hyperparameters: Any,
     ) -> None:
-        _check_process()
+        processes.check()
         _check_seed(seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
@@ -106,7 +97,7 @@ class Agent:
         self._ahead: Ahead | None = None
         self._learning = threading.RLock()
         """Held by the thread that replaces the snapshot; reading it needs no lock."""
-        _AGENTS.add(self)
+        processes.watch(self)
 
     @classmethod
     def _of(cls, current: Snapshot, ledger: Ledger) -> "Agent":
@@ -182,7 +173,7 @@ class Agent:
         After an error, or an exception of any other kind, the agent is as it was, and the decision still waits if it
         did before. All of these but `RejectedUpdate` are refusals; see the how-to on rewards that come late.
         """
-        self._settle([_id_of(decision)], [reward])
+        self._update(functools.partial(self._settled, [_id_of(decision)], [reward]))
 
     def learn_many(
         self, decisions: Sequence[Decision | str] | Mapping[Decision | str, Any], rewards: Sequence[Any] | None = None
@@ -199,7 +190,7 @@ class Agent:
         values = _in_order("rewards", rewards)
         if len(ids) != len(values):
             raise ValueError(f"there must be {len(ids)} rewards, one for each decision, but are {len(values)}")
-        self._settle(ids, values)
+        self._update(functools.partial(self._settled, ids, values))
 
     def partial_fit(self, features: Any, rewards: Any, *, arms: Sequence[Hashable] | None = None) -> None:
         """Learn from logged data, row by row: all of it or, if anything is wrong, nothing.
@@ -222,14 +213,7 @@ class Agent:
         names = None if arms is None else _in_order("arms", arms)
         if names is not None and len(names) != len(rows):
             raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(names)}")
-
-        def learned(current: Snapshot) -> Change:
-            for name in names or ():
-                arms_.check_known(current.arms, name)
-            played = [None] * len(rows) if names is None else [current.arms[name] for name in names]
-            return current.learned(self._keys.learn, played, rows, values)
-
-        self._update(learned)
+        self._update(functools.partial(self._fitted, names, rows, values))
 
     def add_arm(self, name: Hashable) -> None:
         """Add an arm that starts with the prior; an arm that was removed may return, as a new arm."""
@@ -283,7 +267,7 @@ class Agent:
             An agent that chooses what the saved one would have chosen. Decisions that were pending keep their ids; new
             ones get ids that no other agent has.
         """
-        _check_process()
+        processes.check()
         return cls._of(*saving.load(path, model, features, hyperparameters))
 
     def fork(self, seed: int) -> "Agent":
@@ -294,32 +278,20 @@ class Agent:
             self._ledger.close(current.settled)
             return self._of(current.with_seed(seed), Ledger(**self._ledger.content() | {"draws": 0}))
 
-    def _settle(self, ids: Sequence[str], rewards: Sequence[Any]) -> None:
-        """Learn the rewards of pending decisions: all of them, or none."""
+    def _fitted(self, names: Sequence[Hashable] | None, rows: Any, rewards: Any, current: Snapshot) -> Change:
+        """The change by logged data."""
+        for name in names or ():
+            arms_.check_known(current.arms, name)
+        played = [None] * len(rows) if names is None else [current.arms[name] for name in names]
+        return current.learned(self._keys.learn, played, rows, rewards)
 
-        def learned(current: Snapshot) -> Change:
-            found: list[tuple[Arm | None, Any, float, Any]] = []
-            for name, reward in zip(ids, rewards, strict=True):
-                pending = self._ledger.find(name)
-                for arm, row, value in zip(
-                    pending.arms, pending.features, ranked_rewards(pending, reward), strict=True
-                ):
-                    if value is not None:
-                        found.append((arm, row, checked_reward(current.settings, value), pending.menu))
-            if len(set(ids)) < len(ids):
-                raise ValueError("every decision has one reward, but a decision is given twice")
-            lasting = [entry for entry in found if entry[0] is None or current.arms.get(entry[0].name) == entry[0]]
-            new, error = current, None
-            if lasting:
-                played, rows, values, menus = zip(*lasting, strict=True)
-                observations = np.array(rows), np.array(values, current.settings.dtype), menus
-                new, error = current.learned(self._keys.learn, played, *observations)
-            if error is None:
-                new = new.with_settled(ids, len(found) - len(lasting))
-            return new, error
-
-        self._ready()
-        self._update(learned)
+    def _settled(self, ids: Sequence[str], rewards: Sequence[Any], current: Snapshot) -> Change:
+        """The change by the rewards of pending decisions."""
+        observed, unlearned = observations(current, [self._ledger.find(name) for name in ids], rewards)
+        if len(set(ids)) < len(ids):
+            raise ValueError("every decision has one reward, but a decision is given twice")
+        new, error = current.learned(self._keys.learn, *observed) if observed.rewards.size else (current, None)
+        return (new.with_settled(ids, unlearned), None) if error is None else (new, error)
 
     def _update(self, change: Callable[[Snapshot], Change]) -> None:
         """Replace the snapshot by `change` of it, and raise if the change was a rejected update.
@@ -328,6 +300,7 @@ class Agent:
         replaced in one assignment, so whatever interrupts a call, all of this changes or none of it. The ledger
         follows; if that is interrupted, the next call completes it.
         """
+        self._ready()
         with self._learning:
             while True:
                 current = self._snapshot
@@ -343,7 +316,7 @@ class Agent:
 
     def _ready(self) -> Snapshot:
         """The snapshot, if compiled programs can be called."""
-        _check_process()
+        processes.check()
         current = self._snapshot
         if is_double() is not current.settings.x64:
             raise ValueError(
@@ -352,7 +325,8 @@ class Agent:
             )
         return current
 
-    def _continue_in_child(self) -> None:
+    def continue_in_child(self) -> None:
+        """After a fork: locks that another thread may hold are made anew, and new decisions get other ids."""
         self._learning = threading.RLock()
         self._ledger.start_session()
 
@@ -382,25 +356,6 @@ class Agent:
         raise TypeError("an agent cannot be pickled: use save and load, or fork")
 
 
-def _after_fork() -> None:
-    """The threads of JAX did not survive, and no id of the parent may be issued again."""
-    global _FORKED
-    _FORKED = _FORKED or xla_bridge.backends_are_initialized()
-    for agent in list(_AGENTS):
-        agent._continue_in_child()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def _check_process() -> None:
-    if _FORKED:
-        raise ForkedProcess(
-            "this process was made by os.fork() after JAX had started, and JAX would wait for threads that are not "
-            "here: start processes by spawn, or fork before JAX computes anything"
-        )
-
-
 def _check_seed(seed: int) -> None:
     validate.count("seed", seed, least=0)
     if seed >= 1 << 32:
@@ -423,7 +378,7 @@ def _draws(
     chooser: Chooser | None, view: Arrays, key: Array, number: int, offer: Offer, samples: int
 ) -> Float[np.ndarray, "samples arms"]:
     """A score for each arm on offer under each of many posterior draws; zeros for a policy without scores."""
-    _check_process()
+    processes.check()
     if chooser is None:
         return np.zeros((samples, len(offer.names)))
     scores = np.asarray(chooser.draws(view, key, as_number(number), arms_.padded(offer.rows), samples))

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 
 from vits import validate
 from vits.agent import arms as arms_
+from vits.agent.arms import Arm
 from vits.agent.decisions import Pending
 from vits.agent.errors import InvalidReward
-from vits.agent.snapshot import Settings
+from vits.agent.snapshot import Settings, Snapshot
 
 
 def checked_reward(settings: Settings, value: Any) -> float:
@@ -23,6 +25,29 @@ def checked_reward(settings: Settings, value: Any) -> float:
     if abs(reward) > float(np.finfo(settings.dtype).max):
         raise InvalidReward(f"the reward must fit into {settings.dtype}, but is {reward:g}")
     return reward
+
+
+class Observed(NamedTuple):
+    """Played arms, their features and rewards, and the menus that they were chosen from."""
+
+    played: Sequence[Arm | None]
+    rows: Float[np.ndarray, "n dim"]
+    rewards: Float[np.ndarray, " n"]
+    menus: Sequence[Any]
+
+
+def observations(snapshot: Snapshot, decisions: Sequence[Pending], rewards: Sequence[Any]) -> tuple[Observed, int]:
+    """What there is to learn from the rewards of decisions, and the number of rewards of arms that are gone."""
+    settings, found = snapshot.settings, []
+    for pending, reward in zip(decisions, rewards, strict=True):
+        ranked = zip(pending.arms, pending.features, ranked_rewards(pending, reward), strict=True)
+        for arm, row, value in ranked:
+            if value is not None:
+                found.append((arm, row, checked_reward(settings, value), pending.menu))
+    lasting = [each for each in found if each[0] is None or snapshot.arms.get(each[0].name) == each[0]]
+    played, rows, values, menus = zip(*lasting, strict=True) if lasting else ((), (), (), ())
+    values = np.array(values, settings.dtype)
+    return Observed(played, np.array(rows).reshape(len(played), settings.dim), values, menus), len(found) - len(lasting)
 
 
 def ranked_rewards(pending: Pending, reward: Any) -> Sequence[Any]:
