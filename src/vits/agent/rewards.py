@@ -46,8 +46,8 @@ def observations(snapshot: Snapshot, decisions: Sequence[Pending], rewards: Sequ
                 found.append((arm, row, checked_reward(settings, value), pending.menu))
     lasting = [each for each in found if each[0] is None or snapshot.arms.get(each[0].name) == each[0]]
     played, rows, values, menus = zip(*lasting, strict=True) if lasting else ((), (), (), ())
-    values = np.array(values, settings.dtype)
-    return Observed(played, np.array(rows).reshape(len(played), settings.dim), values, menus), len(found) - len(lasting)
+    table = np.array(rows, settings.dtype).reshape(len(played), settings.dim)
+    return Observed(played, table, np.array(values, settings.dtype), menus), len(found) - len(lasting)
 
 
 def ranked_rewards(pending: Pending, reward: Any) -> Sequence[Any]:
