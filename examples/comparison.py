@@ -14,7 +14,6 @@ import numpy as np
 import vits
 from vits import simulation
 from vits.environments.classification import Classification
-from vits.lab import replay
 
 PEERS = Path(os.environ.get("VITS_PEERS", Path(__file__).parents[1] / ".venv-peers")) / "bin" / "python"
 """The Python of an environment with benchmarks/peers.txt; `make bench` makes one."""
@@ -38,7 +37,7 @@ def play(name: str, world: Classification, given: argparse.Namespace, model: str
 
 def always(world: Classification, given: argparse.Namespace, arm: int) -> simulation.Trace:
     """What one arm brings in all rounds."""
-    return replay.replay(0, world, np.full((given.seeds, given.rounds), arm), seeds=given.seeds)
+    return simulation.replay(0, world, np.full((given.seeds, given.rounds), arm), seeds=given.seeds)
 
 
 def play_peer(ours: dict[str, np.ndarray], world: Classification, given: argparse.Namespace, **settings: Any) -> None:

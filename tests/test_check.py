@@ -22,7 +22,7 @@ def test_the_exact_posterior_is_found_to_be_exact(tmp_path):
     # Errors of the reference itself, over 1,000 draws: 0.03 to 0.1 and 2 to 5 %.
     assert np.all(np.abs(found.distance) < 0.2)
     assert np.all(np.abs(found.ratio - 1.0) < 0.12)
-    assert found.rejected == 0
+    assert found.rejections == {}
     assert pictures.draw(found, tmp_path / "new" / "check.png").stat().st_size > 10_000
     assert [row["parameter"] for row in found.figures(2)] == found.worst[:2]
     assert "standard deviations of NUTS" in found.sentence
@@ -72,6 +72,24 @@ def test_a_model_of_the_users_own_is_found_by_its_name(tmp_path, monkeypatch):
     ):
         with pytest.raises(ValueError, match=message):
             posterior_check.resolve_model(name, 2)
+
+
+@pytest.mark.parametrize("algorithm", ["greedy", "laplace_ts"])
+def test_there_is_room_for_all_rows_whatever_the_algorithm(algorithm, monkeypatch):
+    """More rows than a buffer has by default, for an algorithm without a hyperparameter `capacity` too."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((1500, 2))
+    clicks = posterior_check.Rows(features, (rng.random(1500) < 0.5).astype(float))
+    monkeypatch.setattr(posterior_check, "nuts", lambda *args, **kwargs: rng.standard_normal((2, 10, 2)))
+    found = posterior_check.check(vits.models.logistic(2), clicks, algorithm)
+    assert found.rejections == {}
+
+
+def test_rejected_updates_are_told_with_their_reason():
+    found = posterior_check.Comparison(
+        "a", np.random.default_rng(0).standard_normal((9, 1)), np.zeros(1), np.ones(1), {"it was late": 3}, 0.0
+    )
+    assert "; 3 updates were rejected: it was late." in found.sentence
 
 
 def test_what_cannot_be_compared_is_refused():

@@ -14,7 +14,6 @@ import vits
 from vits import simulation
 from vits.datasets import uci
 from vits.datasets.records import Edition
-from vits.lab import replay
 
 DATA = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data")
 needs_data = pytest.mark.skipif(
@@ -92,7 +91,7 @@ def test_an_algorithm_learns_to_tell_classes_apart():
     assert not trace.failed.any()
     assert trace.regret[:, 200:].mean() < 0.1
     # What each arm would have brought is known, whatever was played: the same rounds for every policy.
-    always = [replay.replay(0, world, np.full((3, 300), arm), seeds=3).reward for arm in range(3)]
+    always = [simulation.replay(0, world, np.full((3, 300), arm), seeds=3).reward for arm in range(3)]
     np.testing.assert_array_equal(np.sum(always, axis=0), 1.0)
     np.testing.assert_array_equal(np.take_along_axis(np.array(always), trace.action[None], 0)[0], trace.reward)
 
@@ -220,7 +219,7 @@ def test_the_tables_are_what_was_published():
 @needs_data
 def test_eating_every_mushroom_costs_fifteen_for_each_that_is_poisonous():
     world = vits.environments.mushroom(DATA, encoding="row")
-    eaten = replay.replay(0, world, np.zeros((2, 400), int), seeds=2)
+    eaten = simulation.replay(0, world, np.zeros((2, 400), int), seeds=2)
     order = np.asarray(simulation.worlds(0, world, seeds=2).order)[:, :400]
     poisonous = uci.mushroom(DATA).labels[order] == uci.POISONOUS
     np.testing.assert_array_equal(eaten.regret, np.where(poisonous, 15.0, 0.0))

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from vits import catalogue
+from vits.lab.experiments.base import check_size
 
 
 def vits(*arguments, cwd=None):
@@ -69,6 +70,13 @@ def test_run_show_and_plot(tmp_path):
         (["run", "linear", "--seeds", "0"], "seeds must be a whole number of at least 1, but is 0"),
         (["run", "linear", "--horizon", "-5"], "horizon must be a whole number of at least 1, but is -5"),
         (["run", "linear", "--seeds", "many"], "seeds must be a whole number, but is 'many'"),
+        (
+            ["run", "linear", "--seeds", "1000000000000"],
+            "1,000 rounds are 40,000,000,000,000,000 rounds, but",
+        ),
+        (["run", "kl", "--horizon", "10000000000"], "but at most 10,000,000,000 can be run; use fewer seeds or"),
+        (["run", "theory", "--seeds", "99999999"], "but at most 10,000,000,000 can be run"),
+        (["tune", "linear", "--tuning-seeds", "100000000000"], "but at most 10,000,000,000 can be run"),
         (["run", "linear", "--sedes", "3"], "--sedes"),
         (["show", "nowhere"], "nowhere holds no finished run: summary.json is missing"),
         (["shwo"], "shwo"),
@@ -81,6 +89,32 @@ def test_bad_usage_ends_with_one_line_and_exit_code_2(arguments, message, tmp_pa
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_does_not_fit_into_memory_is_refused(monkeypatch):
+    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}[name])
+    with pytest.raises(ValueError, match="2 curves of 500 seeds and 1,000 rounds need 0 GB of memory, but"):
+        check_size(500, 1000, 2)
+    check_size(300, 1000, 1)
+
+
+def test_algorithms_that_are_given_twice_add_up(tmp_path):
+    folder = tmp_path / "out"
+    arguments = ["--algorithms", "lin_ts", "--algorithms", "uniform, lin_ts", "--seeds", "1", "--horizon", "5"]
+    done = vits("run", "fixed-linear", *arguments, "--out", str(folder))
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((folder / "summary.json").read_text())
+    assert list(dict.fromkeys(row["algorithm"] for row in summary["rows"])) == ["lin_ts", "uniform"]
+    assert summary["record"]["command"].endswith("--seeds 1 --horizon 5 --algorithms lin_ts,uniform")
+    for file, content in (("settings.json", "{"), ("settings.json", "[]"), ("summary.json", "[]")):
+        whole = (folder / file).read_text()
+        (folder / file).write_text(content)
+        for command in ("show", "plot", "report", "claims"):
+            done = vits(command, str(folder))
+            assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+            assert str(folder / file) in done.stderr
+        (folder / file).write_text(whole)
+    assert vits("show", str(folder)).returncode == 0
 
 
 def cache_folder(**environment):

@@ -9,17 +9,18 @@ import pytest
 
 import vits
 from vits.lab.compare import paired
-from vits.simulation import simulate_grid
+from vits.simulation import simulate_each
 
 MODEL = vits.models.linear(20)
 VITS = ["vits_i", "vits_ii", "vits_ii_hf"]
 
 
 def no_seed_fails(name, etas, lambdas, horizon, seeds):
-    eta, lam = (jnp.array(column) for column in zip(*itertools.product(etas, lambdas), strict=True))
-    grid = eqx.filter_vmap(lambda e, p: vits.make(name, MODEL, inverse_temperature=e, prior_precision=p))(eta, lam)
+    eta, lam, players = zip(*itertools.product(etas, lambdas, range(seeds)), strict=True)
+    make = eqx.filter_vmap(lambda e, p: vits.make(name, MODEL, inverse_temperature=e, prior_precision=p))
+    grid = make(jnp.array(eta), jnp.array(lam))
     for zeta in (0.1, 1.0):
-        trace = simulate_grid(0, vits.environments.linear(zeta=zeta), grid, horizon, seeds=seeds)
+        trace = simulate_each(0, vits.environments.linear(zeta=zeta), grid, horizon, seeds=list(players))
         assert not trace.failed.any()
         assert np.all(trace.info.stiffness < 1.0)
 

@@ -1,6 +1,7 @@
 import dataclasses
 import json
 
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -10,8 +11,12 @@ from vits import files
 from vits.lab import results
 from vits.lab.experiments import linear
 from vits.lab.experiments import run as runs
+from vits.lab.experiments.bandit import regret_row, trace_arrays
 from vits.lab.experiments.engines import Engine, Monitor
 from vits.lab.plots import curves, style
+from vits.lab.report import views
+from vits.lab.report.sections import diagnostics
+from vits.types import REASONS, Reason, new_info
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3, chunk=2).only(["lin_ts", "uniform"])
 
@@ -51,7 +56,7 @@ def test_the_summary_has_the_agreed_fields_and_right_numbers(folder):
 def row_of(regret, failed):
     counts = {name: np.zeros(len(failed)) for name in ("rejected", "step_capped", "unstable", "refreshed")}
     arrays = {"regret": np.array(regret), "failed": np.array(failed), "seconds": np.ones(1), **counts}
-    return results.regret_row("e", "a", {}, arrays)
+    return regret_row("e", "a", {}, arrays)
 
 
 def test_failed_seeds_are_counted_and_not_averaged_in():
@@ -66,6 +71,29 @@ def test_where_every_seed_failed_there_is_no_number():
     assert row["failed_seeds"] == 2
     assert row["regret_mean"] is None
     json.dumps(row, allow_nan=False)
+
+
+class Poisoned(vits.policies.Policy):
+    """Rejects its third update and its fifth, for different reasons."""
+
+    def init(self, key):
+        return jnp.asarray(0)
+
+    def act(self, key, state, arms):
+        return jnp.asarray(0)
+
+    def update(self, key, state, observation):
+        reason = jnp.where(state == 2, Reason.FULL, jnp.where(state == 4, Reason.DIVERGED, Reason.FINE))
+        return state + 1, new_info(is_finite=jnp.asarray(True), reason=reason.astype(int))
+
+
+def test_rejected_updates_are_counted_by_reason():
+    trace = vits.simulate(0, vits.environments.linear(dim=2, num_arms=3), Poisoned(), 10, seeds=3)
+    row = regret_row("e", "a", {}, trace_arrays(trace))
+    assert row["rejected_updates"] == 6
+    assert row["rejections"] == {REASONS[Reason.FULL]: 3, REASONS[Reason.DIVERGED]: 3}
+    page = "".join(diagnostics([row], views.DIAGNOSTICS))
+    assert f"{REASONS[Reason.FULL]}: 3; " in page
 
 
 def test_an_interrupted_run_leaves_no_summary_and_goes_on_to_the_same_numbers(folder, tmp_path):

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
@@ -11,6 +13,7 @@ import vits
 from vits import simulation
 from vits.environments.base import Environment
 from vits.policies import Policy, Uniform, best_arm
+from vits.simulation import programs
 from vits.types import Round, new_info
 
 WORLD = {"dim": 4, "num_arms": 6}
@@ -184,6 +187,7 @@ def test_scores_that_are_not_finite_never_win():
         ({"horizon": 0}, "horizon must be a whole number of at least 1, but is 0"),
         ({"seeds": 0}, "seeds must be a whole number of at least 1, but is 0"),
         ({"seeds": []}, "seeds must name at least one seed"),
+        ({"seeds": [3, 0, 3]}, "seeds must differ, but 3 is among them 2 times"),
         ({"seeds": [-1]}, "every seed must be a whole number of at least 0, but is -1"),
         ({"workers": 0}, "workers must be a whole number of at least 1, but is 0"),
     ],
@@ -193,25 +197,41 @@ def test_bad_input_gets_one_clear_sentence(arguments, message):
         run(**arguments)
 
 
+WRONG = """
+import vits
+world, policy = vits.environments.linear(dim=2, num_arms=3), vits.make("lin_ts", vits.models.linear(2))
+for arguments in (("a", world, policy), (None, world, policy), (1.5, world, policy), (0, "linear", policy),
+                  (0, world, "lin_ts"), (2**70, world, policy)):
+    try:
+        vits.simulate(*arguments, 5)
+    except ValueError as error:
+        print(error)
+"""
+
+
+def test_a_wrong_key_environment_or_policy_gets_one_sentence():
+    """In a process of its own, where arguments are not checked by the tests' own type checker."""
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "key must be a random key of JAX or a whole number, but is 'a'",
+        "key must be a random key of JAX or a whole number, but is None",
+        "key must be a random key of JAX or a whole number, but is 1.5",
+        "environment must be one of vits.environments, or a subclass, but is 'linear'",
+        "policy must be a policy, as vits.make gives one, but is 'lin_ts'",
+        f"key must be below 2**64, but is {2**70}",
+    ]
+
+
 def test_model_and_environment_must_agree_on_the_dimension():
     world = vits.environments.linear(dim=3, num_arms=5)
     with pytest.raises(ValueError, match="model takes 4 features, but the environment gives 3"):
         vits.simulate(0, world, vits.make("lin_ts", MODEL), 10)
 
 
-def test_a_grid_of_settings_gives_each_setting_the_curves_it_has_alone():
-    etas = [1.0, 30.0, 100.0]
-    grid = eqx.filter_vmap(lambda eta: vits.make("vits_ii", MODEL, inverse_temperature=eta))(jnp.array(etas))
-    trace = simulation.simulate_grid(0, vits.environments.linear(zeta=0.3, **WORLD), grid, 30, seeds=3)
-    assert trace.regret.shape == (3, 3, 30)
-    for i, eta in enumerate(etas):
-        alone = run("vits_ii", inverse_temperature=eta, seeds=3)
-        np.testing.assert_array_equal(trace.action[i], alone.action)
-
-
-def test_a_grid_needs_one_axis_of_settings():
-    with pytest.raises(ValueError, match="one leading axis of settings"):
-        simulation.simulate_grid(0, vits.environments.linear(**WORLD), vits.make("lin_ts", MODEL), 10)
+def test_policies_for_each_seed_need_one_axis_of_seeds():
+    with pytest.raises(ValueError, match="one leading axis of seeds"):
+        simulation.simulate_each(0, vits.environments.linear(**WORLD), vits.make("lin_ts", MODEL), 10, seeds=2)
 
 
 def test_every_seed_may_have_a_policy_of_its_own():
@@ -248,7 +268,7 @@ class Solving(Uniform):
 def test_programs_that_call_lapack_for_batches_are_not_run_side_by_side(monkeypatch):
     """Two of them can wait for each other forever in XLA's pool of threads."""
     pools = []
-    monkeypatch.setattr(simulation, "ThreadPoolExecutor", lambda n: pools.append(n) or ThreadPoolExecutor(n))
+    monkeypatch.setattr(programs, "ThreadPoolExecutor", lambda n: pools.append(n) or ThreadPoolExecutor(n))
     vits.simulate(0, vits.environments.linear(**WORLD), Solving(), 10, seeds=2, workers=2)
     assert pools == []
     run("vits_i", workers=2)

@@ -1,7 +1,7 @@
-"""How far an algorithm's posterior is from the true one, on a user's own model and data.
+"""The distance of an algorithm's posterior from the exact one, on a user's own model and data.
 
-The truth is a long run of NUTS, by BlackJAX, on the same prior and likelihood. Distances are in standard deviations of
-that truth, so that they mean the same for every model and every parameter.
+The reference is a long run of NUTS, by BlackJAX, on the same prior and likelihood. Distances are in standard deviations
+of the reference, so they can be compared between models and parameters.
 """
 
 import importlib
@@ -17,36 +17,37 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from vits import algorithms, catalogue, files, models, validate
+from vits.history import with_capacity
 from vits.inference.base import Posterior
 from vits.policies import PosteriorPolicy
-from vits.types import Info, Observation, State
+from vits.types import Info, Observation, State, reason_counts
 
 MODELS = ("linear", "logistic", "poisson")
 
 RUNS = 200
-"""Independent runs that stand for a posterior which has no moments of its own."""
+"""Independent runs that estimate a posterior without moments of its own."""
 
 Draws = Float[np.ndarray, "draws params"]
 
 
 class Rows(NamedTuple):
-    """What was observed: a row of features and a reward each."""
+    """Observations: a row of features and a reward each."""
 
     features: Float[np.ndarray, "n dim"]
     rewards: Float[np.ndarray, " n"]
 
 
-class Check(NamedTuple):
+class Comparison(NamedTuple):
     """Both posteriors, parameter by parameter; `draws` are the reference's."""
 
     algorithm: str
     draws: Draws
     mean: Float[np.ndarray, " params"]
     deviation: Float[np.ndarray, " params"]
-    rejected: int
-    """Updates that the algorithm rejected."""
+    rejections: dict[str, int]
+    """Rejected updates by reason."""
     agreement: float
-    """How far the means of the reference's chains are from one another, in standard deviations, at most."""
+    """The largest distance between the means of two chains of the reference, in standard deviations."""
 
     @property
     def distance(self) -> Float[np.ndarray, " params"]:
@@ -60,9 +61,9 @@ class Check(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The figures to look at, and what to doubt."""
+        """The largest distances, and how far the reference can be trusted."""
         mean, ratio = float(np.max(np.abs(self.distance))), float(np.max(np.abs(self.ratio - 1.0)))
-        rejected = f"; {self.rejected} updates were rejected" if self.rejected else ""
+        rejected = "".join(f"; {count:,} updates were rejected: {why}" for why, count in self.rejections.items())
         return (
             f"Means are within {mean:.2f} standard deviations of NUTS, deviations within {ratio:.0%}{rejected}. "
             f"The chains of NUTS agree to {self.agreement:.2f} standard deviations."
@@ -126,7 +127,7 @@ def resolve_model(name: str, dim: int) -> models.RewardModel:
     module_name, colon, attribute = name.partition(":")
     if not colon:
         raise validate.unknown("model", name, (*MODELS, "package.module:attribute"))
-    # Where a script would find it: in the folder of whoever calls.
+    # Where a script would find it: in the current folder.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
@@ -150,7 +151,7 @@ def check(
     num_draws: int = 1000,
     chains: int = 4,
     **hyperparameters: Any,
-) -> Check:
+) -> Comparison:
     """The distance of an algorithm's posterior from NUTS, after one pass over the data.
 
     Args:
@@ -170,17 +171,15 @@ def check(
     if len(outside):
         raise ValueError(f"rewards of {model.reward_rule()}, but one is {outside[0]:g}")
     known = catalogue.algorithm(algorithm)
-    if known.name in ("vts", "uniform"):
+    if known.own_posteriors or not known.learns:
         raise ValueError(f"check needs an algorithm with one posterior for all arms, but got {algorithm}")
-    keeps_all = known.name not in ("lin_ts", "lin_ucb", "greedy") and hyperparameters.get("fold_after") is None
-    capacity = {"capacity": len(rows.rewards)} if keeps_all else {}
-    policy = algorithms.make(algorithm, model, **hyperparameters, **capacity)
+    policy = with_capacity(algorithms.make(algorithm, model, **hyperparameters), len(rows.rewards))
     assert isinstance(policy, PosteriorPolicy)
     run_key, nuts_key = jax.random.split(jax.random.key(seed))
-    mean, deviation, rejected = _posterior(policy.posterior, run_key, rows)
+    mean, deviation, rejections = _posterior(policy.posterior, run_key, rows)
     draws = nuts(nuts_key, model, rows, policy.posterior, num_draws=num_draws, chains=chains)
     agreement = float(np.max(np.ptp(draws.mean(axis=1), axis=0) / draws.std(axis=(0, 1))))
-    return Check(algorithm, draws.reshape(-1, draws.shape[-1]), mean, deviation, rejected, agreement)
+    return Comparison(algorithm, draws.reshape(-1, draws.shape[-1]), mean, deviation, rejections, agreement)
 
 
 def nuts(
@@ -222,13 +221,13 @@ def nuts(
         draws = jax.jit(lambda keys: jax.lax.map(chain, keys))(jax.random.split(key, chains))
     found = np.asarray(draws, np.float64)
     if not np.all(np.isfinite(found)):
-        raise ValueError("there is nothing to compare with: NUTS itself left the finite numbers on this model")
+        raise ValueError("NUTS produced non-finite draws on this model, so there is no reference")
     return found
 
 
 def _posterior(
     posterior: Posterior, key: Key[Array, ""], rows: Rows
-) -> tuple[Float[np.ndarray, " params"], Float[np.ndarray, " params"], int]:
+) -> tuple[Float[np.ndarray, " params"], Float[np.ndarray, " params"], dict[str, int]]:
     """Mean and deviations after one pass: the posterior's own, or those over many runs."""
     observations = Observation(jnp.asarray(rows.features, float), jnp.asarray(rows.rewards, float))
 
@@ -245,10 +244,10 @@ def _posterior(
     if jax.eval_shape(posterior.moments, jax.eval_shape(posterior.init, key)) is not None:
         state, info = learn(posterior, key)
         mean, sqrt_cov = (np.asarray(x, np.float64) for x in posterior.moments(state) or ())
-        return mean, np.linalg.norm(sqrt_cov, axis=1), int(np.sum(info.rejected))
+        return mean, np.linalg.norm(sqrt_cov, axis=1), reason_counts(info.reason)
     states, infos = jax.lax.map(lambda key: learn(posterior, key), jax.random.split(key, RUNS))
     draws = np.asarray(jax.vmap(posterior.sample)(jax.random.split(key, RUNS), states), np.float64)
-    return draws.mean(axis=0), draws.std(axis=0), int(np.sum(infos.rejected))
+    return draws.mean(axis=0), draws.std(axis=0), reason_counts(infos.reason)
 
 
 def _table(path: Path) -> tuple[Any, Any]:

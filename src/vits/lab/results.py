@@ -40,6 +40,7 @@ class Row(_RequiredColumns, total=False):
 
     files: list[str]
     rejected_updates: int
+    rejections: dict[str, int]
     capped_rounds: int
     unstable_rounds: int
     refreshed_inverses: int
@@ -104,9 +105,10 @@ def columns(summary: Summary) -> list[dict[str, Any]]:
 
 
 def join(chunks: Iterable[Arrays]) -> Arrays:
-    """Concatenate chunks of seeds."""
+    """Concatenate chunks of seeds; an array that an older chunk does not have is left out."""
     parts = list(chunks)
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    names = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
 def cumulative(arrays: Arrays) -> Float[np.ndarray, "seeds horizon"]:
@@ -146,33 +148,6 @@ def row(
             "rounds_per_second": None,
             **columns,
         },
-    )
-
-
-def regret_row(
-    environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
-) -> Row:
-    """A row about regret. Failed seeds are counted and left out of every average; null where none is left."""
-    seeds, horizon = arrays["regret"].shape
-    final = cumulative(arrays)[:, -1]
-    seconds = float(np.sum(arrays["seconds"]))
-    return row(
-        environment,
-        algorithm,
-        hyperparameters,
-        horizon=horizon,
-        seeds=seeds,
-        seconds=seconds,
-        failed_seeds=int(np.sum(arrays["failed"])),
-        regret_mean=float(np.mean(final)) if len(final) else None,
-        regret_stderr=float(np.std(final, ddof=1) / np.sqrt(len(final))) if len(final) > 1 else None,
-        regret_median=float(np.median(final)) if len(final) else None,
-        rounds_per_second=seeds * horizon / seconds,
-        rejected_updates=int(np.sum(arrays["rejected"])),
-        capped_rounds=int(np.sum(arrays["step_capped"])),
-        unstable_rounds=int(np.sum(arrays["unstable"])),
-        refreshed_inverses=int(np.sum(arrays["refreshed"])),
-        **columns,
     )
 
 

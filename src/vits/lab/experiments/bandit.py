@@ -21,6 +21,7 @@ from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
 from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
+from vits.types import REASONS, Reason
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,7 +183,7 @@ class RegretExperiment(Experiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        return results.regret_row(*cell.key, cell.hyperparameters, arrays)
+        return regret_row(*cell.key, cell.hyperparameters, arrays)
 
     @override
     def only(self, names: list[str]) -> "RegretExperiment":
@@ -204,12 +205,47 @@ def trace_arrays(trace: Trace) -> Arrays:
         "reward": trace.reward,
         "failed": trace.failed,
         "rejected": np.sum(info.rejected, axis=1),
+        "reasons": np.stack([np.bincount(reasons, minlength=len(Reason)) for reasons in np.asarray(info.reason)]),
         "step_capped": np.sum(info.step_capped, axis=1),
         "unstable": np.sum(np.asarray(info.stiffness) >= 1.0, axis=1),
         "refreshed": np.sum(info.refreshed, axis=1),
         "inverse_error": np.max(info.inverse_error, axis=1),
         "seconds": np.array([trace.seconds]),
     }
+
+
+def regret_row(
+    environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
+) -> Row:
+    """A row about regret. Failed seeds are counted and left out of every average; null where none is left."""
+    seeds, horizon = arrays["regret"].shape
+    final = results.cumulative(arrays)[:, -1]
+    seconds = float(np.sum(arrays["seconds"]))
+    return results.row(
+        environment,
+        algorithm,
+        hyperparameters,
+        horizon=horizon,
+        seeds=seeds,
+        seconds=seconds,
+        failed_seeds=int(np.sum(arrays["failed"])),
+        regret_mean=float(np.mean(final)) if len(final) else None,
+        regret_stderr=float(np.std(final, ddof=1) / np.sqrt(len(final))) if len(final) > 1 else None,
+        regret_median=float(np.median(final)) if len(final) else None,
+        rounds_per_second=seeds * horizon / seconds,
+        rejected_updates=int(np.sum(arrays["rejected"])),
+        rejections=_by_reason(arrays),
+        capped_rounds=int(np.sum(arrays["step_capped"])),
+        unstable_rounds=int(np.sum(arrays["unstable"])),
+        refreshed_inverses=int(np.sum(arrays["refreshed"])),
+        **columns,
+    )
+
+
+def _by_reason(arrays: Arrays) -> dict[str, int]:
+    """Rejected updates by reason; empty for arrays from before reasons were stored."""
+    counts = np.sum(arrays["reasons"], axis=0) if "reasons" in arrays else []
+    return {REASONS[code]: int(count) for code, count in enumerate(counts) if code != Reason.FINE and count > 0}
 
 
 @dataclasses.dataclass(frozen=True)

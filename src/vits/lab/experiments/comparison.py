@@ -23,7 +23,7 @@ from vits.files import Arrays
 from vits.history import with_capacity
 from vits.lab import results
 from vits.lab.experiments import linear
-from vits.lab.experiments.bandit import BanditExperiment, Contender, World, named_policy
+from vits.lab.experiments.bandit import BanditExperiment, Contender, World, named_policy, regret_row
 from vits.lab.experiments.base import Advance, Cell
 from vits.lab.results import Row
 from vits.policies import Policy
@@ -90,7 +90,7 @@ class Comparison(BanditExperiment):
         """Regret and how it grows, or what a round costs."""
         if "regret" in arrays:
             growth = _growth_with_rounds(arrays)
-            return results.regret_row(*cell.key, cell.hyperparameters, arrays, growth_with_rounds=growth)
+            return regret_row(*cell.key, cell.hyperparameters, arrays, growth_with_rounds=growth)
         return results.row(
             *cell.key,
             cell.hyperparameters,

@@ -17,14 +17,22 @@ from vits.environments.base import Environment
 from vits.environments.movielens import SCALES, MoviePrior, from_factors, movie_prior
 from vits.environments.movielens import MovieLens as Movies
 from vits.files import Arrays
-from vits.lab import results
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, Statement, World, cheaper, scored
+from vits.lab.experiments.bandit import (
+    Contender,
+    Model,
+    RegretExperiment,
+    Stage,
+    Statement,
+    World,
+    cheaper,
+    regret_row,
+    scored,
+)
 from vits.lab.experiments.base import Cell
-from vits.lab.replay import replay
 from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
-from vits.simulation import Trace
+from vits.simulation import Trace, replay
 
 _TUNED = "tempered, tuned"
 
@@ -100,8 +108,8 @@ class MovieLens(RegretExperiment):
         """Regret in probabilities, and in logits as the authors measure it."""
         (world,) = (world for world in self.worlds if world.label == cell.environment)
         prior = {"inverse_temperature": world.inverse_temperature, "tempered": world.tempered}
-        logit = results.regret_row(*cell.key, {}, {**arrays, "regret": arrays["logit_regret"]})
-        return results.regret_row(
+        logit = regret_row(*cell.key, {}, {**arrays, "regret": arrays["logit_regret"]})
+        return regret_row(
             *cell.key,
             {**prior, **cell.hyperparameters},
             arrays,

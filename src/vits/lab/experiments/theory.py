@@ -35,7 +35,7 @@ from typing_extensions import override
 from vits import algorithms, environments, models, policies, steps, validate
 from vits.files import Arrays
 from vits.lab import compare, results
-from vits.lab.experiments.bandit import trace_arrays
+from vits.lab.experiments.bandit import regret_row, trace_arrays
 from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
 from vits.lab.results import Claim, Results, Row
 from vits.simulation import simulate
@@ -134,7 +134,7 @@ class TheoryExperiment(Experiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        return results.regret_row(*cell.key, cell.hyperparameters, arrays, dim=cell.coordinates["dim"])
+        return regret_row(*cell.key, cell.hyperparameters, arrays, dim=cell.coordinates["dim"])
 
     @override
     def only(self, names: list[str]) -> "TheoryExperiment":

@@ -20,7 +20,7 @@ from vits import validate
 from vits.files import Arrays
 from vits.history import with_capacity
 from vits.lab import results
-from vits.lab.experiments.bandit import Contender, RegretExperiment, Stage, World, trace_arrays
+from vits.lab.experiments.bandit import Contender, RegretExperiment, Stage, World, regret_row, trace_arrays
 from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
 from vits.lab.results import Row
 from vits.policies import Policy
@@ -226,7 +226,7 @@ class Tuning(Experiment):
         best = int(arrays["best"][0])
         chosen = json.loads(str(arrays["tried"][best]))
         failed = np.any(np.isnan(arrays["tuning_regret"]), axis=1)
-        return results.regret_row(
+        return regret_row(
             *cell.key,
             chosen,
             arrays,

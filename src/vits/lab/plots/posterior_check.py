@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from vits.lab.plots import style
-from vits.lab.posterior_check import Check
+from vits.lab.posterior_check import Comparison
 
 SHOWN = 20
 """Parameters in the picture, the worst ones."""
 
 
-def draw(check: Check, path: Path) -> Path:
+def draw(check: Comparison, path: Path) -> Path:
     """On the left all parameters on the reference's scale, on the right the worst one as it is."""
     figure, (left, right) = style.panels(2)
     shown = check.worst[:SHOWN]

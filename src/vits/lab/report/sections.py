@@ -82,7 +82,7 @@ def _scale(found: list[compare.Difference]) -> float:
 
 def diagnostics(rows: list[Row], meanings: Mapping[str, str]) -> list[Markup]:
     """The columns that have meanings, and what they mean."""
-    keys = [key for key in meanings if any(row.get(key) is not None for row in rows)]
+    keys = [key for key in meanings if any(row.get(key) not in (None, {}) for row in rows)]
     cells = [(row["environment"], row["algorithm"], *(_cell(row, key) for key in keys)) for row in rows]
     columns = ("environment", "algorithm", *(key.replace("_", " ") for key in keys))
     terms = [
@@ -125,4 +125,6 @@ def hyperparameters(rows: list[Row]) -> Markup:
 def _value(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_value(part)}" for name, part in value.items()) or NOTHING
     return html.number(value) if isinstance(value, int | float) else str(value)

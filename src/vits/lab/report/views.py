@@ -39,6 +39,7 @@ DIAGNOSTICS = {
     "failed_seeds": "seeds with a rejected update; they are left out of every average",
     "seconds": "computing, for all seeds together, without compilation",
     "rejected_updates": "updates that were rejected; the posterior stayed as it was",
+    "rejections": "why updates were rejected, and how many for each reason",
     "capped_rounds": "rounds in which a step, or the number of steps, was cut to what is safe or allowed",
     "unstable_rounds": "rounds in which step size times curvature reached 1; from there on the covariance is wrong",
     "refreshed_inverses": "updates after which the inverse had drifted and was repaired",
