@@ -143,6 +143,33 @@ def test_logs_that_make_no_sense_are_refused(changed, message):
             judge(agent_of(), GOOD._replace(**changed))
 
 
+@pytest.mark.parametrize("evaluate", [offline.rejection_replay, offline.inverse_propensity])
+@pytest.mark.parametrize(
+    ("rewards", "propensities", "message"),
+    [
+        ([0.0, 2.0], [0.5, 0.5], "in round 1 the reward of .* but is 2"),
+        ([0.0, -1.0], [0.5, 0.5], "in round 1 the reward of .* but is -1"),
+        (["0", "1"], [0.5, 0.5], "rewards must be numbers, but are of type <U1"),
+        ([0.0, 1.0], ["0.5", "0.5"], "propensities must be numbers, but are of type <U3"),
+        ([0.0, 1.0], [True, True], "propensities must be numbers, but are of type bool"),
+        ([0.0, 1.0], [0.5, 1e-310], "at most 1, but that of round 1 is 1e-310"),
+    ],
+)
+def test_rewards_and_propensities_that_cannot_be_are_refused(evaluate, rewards, propensities, message):
+    agent = vits.Agent("uniform", vits.models.logistic(1), arms=[0, 1])
+    with pytest.raises(ValueError, match=message):
+        evaluate(agent, offline.Log(np.ones((2, 1)), [0, 1], rewards, propensities))
+
+
+def test_a_log_that_could_play_one_arm_only_says_nothing_about_others():
+    agent = vits.Agent("uniform", vits.models.logistic(1), arms=[0, 1])
+    log = offline.Log(np.ones((2, 1)), [0, 1], [0.0, 1.0], [0.5, 1.0])
+    with pytest.raises(
+        ValueError, match="in round 1 the log played its arm with probability 1, but 2 arms are on offer"
+    ):
+        offline.inverse_propensity(agent, log)
+
+
 @pytest.mark.parametrize(
     ("propensities", "message"),
     [

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from vits import validate
 from vits.agent import Agent, Decision
 from vits.agent.decisions import propensity_of
+from vits.agent.rewards import checked_reward
 
 TOLERANCE = 1e-3
 """How far, relatively, propensities may be from uniform: logs are written with few digits."""
@@ -83,7 +84,7 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
         Li, Chu, Langford and Wang, "Unbiased offline evaluation of contextual-bandit-based news article recommendation
         algorithms", WSDM 2011.
     """
-    rewards, propensities = _checked(log)
+    rewards, propensities = _checked(agent, log)
     _check_uniform(propensities)
     player, earned = agent.fork(seed), []
     for i, (context, arm) in enumerate(zip(log.contexts, log.arms, strict=True)):
@@ -128,10 +129,11 @@ def inverse_propensity(agent: Agent, log: Log, *, samples: int = 100, seed: int 
     Reference:
         Horvitz and Thompson, "A generalization of sampling without replacement from a finite universe", JASA 1952.
     """
-    rewards, propensities = _checked(log)
+    rewards, propensities = _checked(agent, log)
     player, weights = agent.fork(seed), np.zeros(len(rewards))
     for i, (context, arm) in enumerate(zip(log.contexts, log.arms, strict=True)):
         decision = player.decide(context)
+        _check_support(i, decision, propensities[i])
         weights[i] = decision.frequencies(samples)[_place(i, decision, arm)] / propensities[i]
     mean, stderr = _mean(weights * rewards)
     total = float(np.sum(weights))
@@ -145,20 +147,37 @@ def _mean(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
     return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
-def _checked(log: Log) -> tuple[Float[np.ndarray, " rounds"], Float[np.ndarray, " rounds"]]:
+def _checked(agent: Agent, log: Log) -> tuple[Float[np.ndarray, " rounds"], Float[np.ndarray, " rounds"]]:
     num_rounds = len(log.arms)
     validate.count("the number of rounds in the log", num_rounds)
     if len(log.contexts) != num_rounds:
         raise ValueError(f"there must be {num_rounds} contexts, one for each arm played, but are {len(log.contexts)}")
-    for name, values in (("rewards", log.rewards), ("propensities", log.propensities)):
+    for name, values, kinds in (("rewards", log.rewards, "fiub"), ("propensities", log.propensities, "fiu")):
+        if np.asarray(values).dtype.kind not in kinds:
+            raise ValueError(f"{name} must be numbers, but are of type {np.asarray(values).dtype}")
         validate.shape(name, values, (num_rounds,))
         validate.finite(name, values)
     rewards, propensities = np.asarray(log.rewards, float), np.asarray(log.propensities, float)
-    allowed = (propensities > 0) & (propensities <= 1)
+    for i, reward in enumerate(rewards.tolist()):
+        try:
+            checked_reward(agent._snapshot.settings, reward)
+        except ValueError as error:
+            raise ValueError(f"in round {i} {error}") from None
+    # The weight of a round is 1 / propensity, which must be a number too.
+    allowed = (propensities >= np.finfo(float).tiny) & (propensities <= 1)
     if not np.all(allowed):
         i = int(np.argmin(allowed))
         raise ValueError(f"propensities must be above 0 and at most 1, but that of round {i} is {propensities[i]}")
     return rewards, propensities
+
+
+def _check_support(i: int, decision: Decision, propensity: float) -> None:
+    """A log that could only have played one arm says nothing about the others."""
+    if propensity == 1.0 and len(decision.offered) > 1:
+        raise ValueError(
+            f"in round {i} the log played its arm with probability 1, but {len(decision.offered)} arms are on offer: "
+            "inverse_propensity needs a log that could have played each of them"
+        )
 
 
 def _check_uniform(propensities: Float[np.ndarray, " rounds"]) -> None:
