@@ -166,3 +166,16 @@ def test_custom_starts_where_the_user_says():
 def test_mistakes_are_named(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+@pytest.mark.parametrize(
+    ("functions", "message"),
+    [
+        ({"mean": lambda p, x: p * x, "nll": lambda p, x, r: r}, r"mean\(params, features\) must return one number"),
+        ({"mean": lambda p, x: p @ x, "nll": lambda p, x, r: x}, r"nll\(params, features, reward\) must return one"),
+        ({"mean": lambda p, x: p @ x, "loss": lambda f, r: jnp.stack([f, r])}, r"loss\(mean, reward\) must return one"),
+    ],
+)
+def test_functions_that_return_a_vector_are_refused_when_the_model_is_made(functions, message):
+    with pytest.raises(ValueError, match=message):
+        models.custom(**functions, dim=3, num_params=3)

@@ -19,9 +19,6 @@ DIM, ARMS, HALF = 4, 3, 12
 TINY = 1e-42
 """Smaller than every normal number of single precision."""
 
-LOGISTIC = ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lmc_ts", "fg_ts", "laplace_ts", "ensemble_ts", "greedy")
-"""Algorithms that take a logistic model (and are not indifferent to it)."""
-
 
 class History(NamedTuple):
     """All rounds: the arms on offer, and the reward of the one played, which is arm t modulo their number."""
@@ -47,7 +44,8 @@ class Fault(NamedTuple):
 
     def applies(self, algorithm: str) -> bool:
         """Whether the fault means anything to an algorithm."""
-        if self.model == "logistic" and algorithm not in LOGISTIC:
+        row = catalogue.algorithm(algorithm)
+        if self.model == "logistic" and (row.linear_only or not row.learns):
             return False
         return self.settings(algorithm) is not None
 
@@ -70,8 +68,7 @@ def played(arms: Float[np.ndarray, "rounds arms dim"]) -> Float[np.ndarray, "rou
 
 
 def _has(algorithm: str, *names: str) -> bool:
-    parameters = inspect.signature(getattr(algorithms, algorithm)).parameters
-    return all(name in parameters for name in names)
+    return set(names) <= set(algorithms.hyperparameters(algorithm))
 
 
 def _value(**values: Any) -> Callable[[str], dict[str, Any] | None]:
@@ -79,8 +76,12 @@ def _value(**values: Any) -> Callable[[str], dict[str, Any] | None]:
 
 
 def _scaled_step(factor: float) -> Callable[[str], dict[str, Any] | None]:
-    defaults = {"vits_ng": 1.0, "lmc_ts": 0.5, "fg_ts": 0.5}
-    return lambda name: {"step_size": factor * defaults.get(name, 0.9)} if _has(name, "step_size") else None
+    return lambda name: {"step_size": factor * _default_step(name)} if _has(name, "step_size") else None
+
+
+def _default_step(name: str) -> float:
+    default = inspect.signature(algorithms.builder(name)).parameters["step_size"].default
+    return 1.0 if default is None else float(default)
 
 
 def _constant_step(factor: float) -> Callable[[str], dict[str, Any] | None]:

@@ -23,6 +23,7 @@ import numpy as np
 import vits
 from trust.cases import ALGORITHMS, FAULTS, HALF, Fault, ordinary, played
 from trust.oracles import Evidence, verdict
+from vits import algorithms
 from vits.types import Observation
 
 OUTCOMES = ("right", "refused", "recovered", "reported", "silent")
@@ -200,9 +201,8 @@ def _model(fault: Fault) -> Any:
 
 def _needed(case: Case) -> dict[str, Any]:
     """What an algorithm cannot do without."""
-    if case.algorithm in ("vts", "fg_ts"):
-        return {"num_arms": case.fault.arms, "capacity": CAPACITY}
-    return {} if case.algorithm in ("lin_ts", "lin_ucb", "greedy", "uniform") else {"capacity": CAPACITY}
+    sizes = {"num_arms": case.fault.arms, "capacity": CAPACITY}
+    return {name: size for name, size in sizes.items() if name in algorithms.hyperparameters(case.algorithm)}
 
 
 def _observations(history: Any) -> Observation:

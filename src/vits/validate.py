@@ -87,7 +87,7 @@ def real(name: str, value: Any) -> None:
 
 def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
-        if np.asarray(value).dtype.kind not in "USO":  # NumPy would read text as numbers
+        if np.asarray(value).dtype.kind not in "SUO":  # NumPy would read text as numbers
             return np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         pass

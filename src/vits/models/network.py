@@ -11,6 +11,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
 
@@ -230,7 +231,19 @@ def custom(
     size = flatten(params).size
     if size == 0:
         raise ValueError("params must hold at least one floating-point array, but has none")
+    features, number = jnp.zeros(dim), jnp.zeros(())
+    _check_scalar("mean(params, features)", mean, params, features)
     if nll is not None:
+        _check_scalar("nll(params, features, reward)", nll, params, features, number)
         return Custom(dim, size, params, mean, nll, init_params)
     assert loss is not None
+    _check_scalar("loss(mean, reward)", loss, number, number)
     return CustomOutput(dim, size, params, mean, loss, init_params)
+
+
+def _check_scalar(what: str, function: Callable[..., Any], *args: Any) -> None:
+    """Raise unless a function of the user returns one number; it is traced, not run."""
+    found = eqx.filter_eval_shape(function, *args)
+    shape = getattr(found, "shape", np.shape(found))
+    if shape != ():
+        raise ValueError(f"{what} must return one number, but returns an array of shape {shape}")
