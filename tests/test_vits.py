@@ -128,8 +128,8 @@ def test_low_rank_and_dense_curvature_act_alike(scheme):
     learner = posterior((scheme, family.stein, family.first_order_inverse), num_steps=1)
     state = learner.init(jax.random.key(0))
     draw = learner._points(scheme(jax.random.key(1), DIM), state.mean, state.sqrt_cov)
-    _, (left, right) = curvature.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
-    dense = curvature.Dense(0.5 * (left.T @ right + right.T @ left))
+    _, plain = curvature.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
+    dense = curvature.Dense(0.5 * (plain.matrix + plain.matrix.T))
     found = curvature.stein.slope(learner.potential, state.data, draw, state.sqrt_precision).curvature
     for method in ("times", "gap_times"):
         expected = getattr(dense, method)(state.sqrt_precision)
