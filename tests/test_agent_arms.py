@@ -117,7 +117,9 @@ def test_a_history_that_grows_is_the_same_history():
     ],
 )
 def test_it_is_known_which_agents_need_more_room(settings, grows):
-    agent = vits.Agent(**{"algorithm": "laplace_ts", "model": vits.models.logistic(2)} | settings)
+    bounded = {"window", "fold_after"} & set(settings)
+    room = {} if bounded else {"capacity": 128}
+    agent = vits.Agent(**{"algorithm": "laplace_ts", "model": vits.models.logistic(2)} | settings | room)
     assert agent._snapshot.grows is grows
     assert (agent.diagnostics().capacity is None) is not grows
 

@@ -17,6 +17,7 @@ from vits.agent.compiled import Arrays, Chooser, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
 from vits.agent.rewards import checked_reward, observations
 from vits.agent.snapshot import Change, Keys, Settings, Snapshot, is_double
+from vits.policies import PosteriorPolicy
 
 MAX_PENDING = 10_000
 """Default number of decisions that may wait for their reward."""
@@ -49,9 +50,12 @@ class Agent:
         features: a feature map phi(context, arm).
         arms: names of arms, any hashable values; arms can be added later.
         seed: the same seed and the same calls give the same decisions.
-        capacity: initial room for observations, for models that store them (all but linear ones); 1024 by default.
-        when_full: "grow" doubles the room, which compiles again; "raise" refuses what does not fit. With a `window` or
-            `fold_after` old observations are dropped, and the room never fills.
+        capacity: store all observations, with initial room for this many. It matters to models that need them (all but
+            linear ones). By default these store a bounded number: the last 128, with older ones folded into a quadratic
+            form (`fold_after`), if model and algorithm can; else the last 1024, and older ones are forgotten
+            (`window`). `diagnostics().storage` says which. A `window` or a `fold_after` of your own replaces this.
+        when_full: for agents with a capacity. "grow" doubles the room, which compiles again; "raise" refuses what does
+            not fit.
         max_pending: the number of decisions that may wait for their reward; beyond it the oldest expire.
         hyperparameters: those of the algorithm.
 
@@ -86,6 +90,8 @@ class Agent:
         _check_seed(seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
+        if when_full == "raise" and capacity is None:
+            raise ValueError("when_full='raise' needs a capacity, but there is none")
         names = arms_.checked_names([] if arms is None else arms)
         is_named = arms is not None or features is not None
         settings = Settings(algorithm, model, hyperparameters, features, is_named, when_full, seed)
@@ -214,6 +220,22 @@ class Agent:
         if names is not None and len(names) != len(rows):
             raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(names)}")
         self._update(functools.partial(self._fitted, names, rows, values))
+
+    def warm_up(self, max_arms: int = 64) -> None:
+        """Compile everything now, so that no later call has to wait for it.
+
+        Afterwards `decide`, `learn`, `learn_many`, `partial_fit`, `posterior` and `propensity` compile nothing, with two
+        exceptions: an agent that stores all observations compiles when its room grows, and one with a posterior for
+        each arm when the number of arms exceeds a power of two (8, 16, ...).
+
+        Args:
+            max_arms: the largest number of arms on offer in a decision.
+        """
+        validate.count("max_arms", max_arms)
+        current = self._ready()
+        current.warm_up(self._keys, max_arms)
+        if isinstance(current.policy, PosteriorPolicy):
+            self.posterior(next(iter(current.arms), None))
 
     def add_arm(self, name: Hashable) -> None:
         """Add an arm that starts with the prior; an arm that was removed may return, as a new arm."""

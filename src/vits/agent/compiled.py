@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from vits import linalg
+from vits.inference.per_arm import PerArm
 from vits.models import Glm
 from vits.policies import Policy, Thompson
 from vits.types import Observation, State
@@ -151,7 +152,8 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
         return agent.posterior.sample(decision_key(key, number), now)
 
     agent, _ = parts(like)
-    is_product = isinstance(agent, Thompson) and isinstance(agent.model, Glm)
+    is_shared = isinstance(agent, Thompson) and not isinstance(agent.posterior, PerArm)
+    is_product = is_shared and isinstance(agent.model, Glm)
     return Chooser(reads, score, draws, parameters if is_product else None)
 
 

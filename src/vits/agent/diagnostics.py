@@ -4,6 +4,7 @@ import html
 from collections.abc import Callable
 from typing import NamedTuple
 
+from vits.agent import storage
 from vits.agent.decisions import Ledger
 from vits.agent.snapshot import Snapshot
 
@@ -15,7 +16,8 @@ class Diagnostics(NamedTuple):
     decisions that waited too long. `unlearned`: rewards that came after their arm was removed. `rejected`: updates that
     failed and changed nothing. `step_capped` and `refreshed`: updates whose steps were cut by a limit, and updates that
     repaired an inverse; if there are many, other settings are needed. `capacity`: the room for observations, or None if
-    none are stored or the room never fills. `memory_bytes`: memory of the posterior and of pending decisions.
+    none are stored or the room never fills. `storage`: what is kept of the observations, in words. `memory_bytes`:
+    memory of the posterior and of pending decisions.
     """
 
     decisions: int
@@ -27,6 +29,7 @@ class Diagnostics(NamedTuple):
     step_capped: int
     refreshed: int
     capacity: int | None
+    storage: str
     memory_bytes: int
 
 
@@ -51,6 +54,7 @@ def diagnose(read: Callable[[], Snapshot], ledger: Ledger) -> Diagnostics:
         step_capped=counts.step_capped,
         refreshed=counts.refreshed,
         capacity=snapshot.capacity if snapshot.grows else None,
+        storage=storage.described(snapshot.settings.hyperparameters, grows=snapshot.grows),
         memory_bytes=snapshot.nbytes + sum(pending.nbytes for pending in waiting.values()),
     )
 

@@ -14,9 +14,10 @@ from jaxtyping import Array, Float, Shaped
 
 from vits import algorithms, catalogue, models, validate
 from vits.agent import arms as arms_
-from vits.agent import compiled, device
+from vits.agent import compiled, device, storage
 from vits.agent.arms import Arm, FeatureMap, Offer
 from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
+from vits.agent.decisions import DEFAULT_SAMPLES
 from vits.agent.errors import CapacityFull, RejectedUpdate
 from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
 from vits.history.paged import PagedHistory
@@ -82,6 +83,16 @@ class Settings:
         if self.per_arm and row.learns:
             arms = {"num_arms" if row.own_posteriors else "per_arm": slots}
         return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
+
+    def bounded(self) -> "Settings":
+        """The same settings with a bounded storage."""
+        option = storage.bounded(self.algorithm, self.model, self.hyperparameters)
+        settings = replace(self, hyperparameters={**self.hyperparameters, **option})
+        try:
+            settings.policy(FEWEST_SLOTS, BLOCK)
+        except ValueError as error:
+            raise ValueError(f"{error}; or keep all observations: capacity=1024, for example") from None
+        return settings
 
     def start_key(self, number: int) -> Array:
         """A key for fresh posteriors; number 0 is for the initial ones."""
@@ -271,6 +282,25 @@ class Snapshot(NamedTuple):
         """The same knowledge with another source of randomness."""
         return self._replace(settings=replace(self.settings, seed=seed))
 
+    def warm_up(self, keys: Keys, max_arms: int) -> None:
+        """Call every compiled program once and drop its results."""
+        chooser, settings = self.chooser, self.settings
+        if chooser is not None:
+            self.parameters(keys.choose, 0)
+            most = self.slots if settings.per_arm else arms_.padded_size(max_arms)
+            powers = [1 << n for n in range(most.bit_length())]
+            sizes = [most] if settings.per_arm else [size for size in powers if size >= arms_.SMALLEST]
+            for size in sizes:
+                rows = np.zeros((size, settings.dim), settings.dtype)
+                if chooser.parameters is None:
+                    self.scores(keys.choose, 0, rows, None)
+                chooser.draws(self.view, keys.draw, compiled.as_number(0), rows, DEFAULT_SAMPLES)
+        for count in (1, 2):
+            rows = np.zeros((count, settings.dim), settings.dtype)
+            menus = _padded_menus([rows[:1]] * count, self.longest_menu)
+            reward = np.zeros(count, settings.dtype)
+            self._updated(keys.learn, 0, Batch(rows, reward, np.zeros(count, np.int32), *menus))
+
     def _updated(self, key: Array, number: int, batch: Batch) -> tuple[Arrays, Report]:
         state, total, count = self.state_arrays, Report(0, 0, 0, -1, 0), len(batch.rewards)
         size = 1 if count == 1 else CHUNK
@@ -317,11 +347,14 @@ def slots_for(arms: int) -> int:
 
 
 def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -> Snapshot:
-    """The snapshot of an agent that has seen nothing."""
+    """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
         validate.count("capacity", capacity)
     slots, room = slots_for(len(names) if settings.per_arm else 0), capacity or DEFAULT_CAPACITY
     policy = settings.policy(slots, room)
+    if capacity is None and _stores_all(settings, slots):
+        settings = settings.bounded()
+        policy = settings.policy(slots, room)
     state = compiled.initial_state(policy, settings.start_key(0))
     arms = {name: Arm(name, i if settings.per_arm else 0, i) for i, name in enumerate(names)}
     return assembled(settings, slots, room, 0, policy, state, arms, Counts(arm_changes=len(names)))
@@ -351,7 +384,7 @@ def assembled(
         slots=slots,
         capacity=capacity,
         rows=rows,
-        grows=_grows(*(settings.policy(slots, room) for room in (BLOCK, 2 * BLOCK))),
+        grows=_stores_all(settings, slots),
         skeletons=(policy_skeleton, state_skeleton),
         policy_arrays=policy_arrays,
         state_arrays=state_arrays,
@@ -380,10 +413,11 @@ def _without_slot(state: State, slot: int, fresh: State) -> State:
     return jax.tree.map(forget, state, fresh, is_leaf=_is_paged)
 
 
-def _grows(small: Policy, large: Policy) -> bool:
-    """Whether the structure of a policy's state depends on its capacity."""
+def _stores_all(settings: Settings, slots: int) -> bool:
+    """Whether all observations are stored: then the structure of the state depends on the capacity."""
     key = jax.random.key(0)
-    structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in (small, large)]
+    policies = [settings.policy(slots, room) for room in (BLOCK, 2 * BLOCK)]
+    structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in policies]
     return bool(structures[0] != structures[1])
 
 
