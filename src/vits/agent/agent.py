@@ -224,9 +224,9 @@ class Agent:
     def warm_up(self, max_arms: int = 64) -> None:
         """Compile everything now, so that no later call has to wait for it.
 
-        Afterwards `decide`, `learn`, `learn_many`, `partial_fit`, `posterior` and `propensity` compile nothing, with two
-        exceptions: an agent that stores all observations compiles when its room grows, and one with a posterior for
-        each arm when the number of arms exceeds a power of two (8, 16, ...).
+        Afterwards `decide`, `learn`, `learn_many`, `partial_fit`, `posterior` and `propensity` compile nothing, with
+        two exceptions: an agent that stores all observations compiles when its room grows, and one with a posterior
+        for each arm when the number of arms exceeds a power of two (8, 16, ...).
 
         Args:
             max_arms: the largest number of arms on offer in a decision.
