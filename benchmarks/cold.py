@@ -10,6 +10,14 @@ from pathlib import Path
 from benchmarks.timing import Measurement
 
 MAIN = "from vits.cli import main; main()"
+AGENT = """
+import vits
+agent = vits.Agent("vits_ii", model=vits.models.logistic(8))
+{warm_up}
+agent.learn(agent.decide([[1.0] * 8, [0.0] * 8]), 1.0)
+"""
+"""The README's agent until it has learned its first reward."""
+WARM_UPS = {"without warm_up": "", "with warm_up(8)": "agent.warm_up(8)"}
 RUN = ("run", "linear", "--preset", "quick", "--algorithms", "vits_ii", "--seeds", "2", "--horizon", "100")
 
 
@@ -22,6 +30,11 @@ def rows(*, repeats: int = 3) -> list[Measurement]:
         jax = _seconds(["-c", "import jax"], base, repeats)
         library = _seconds(["-c", "import vits; vits.simulate"], base, repeats)
         command = _seconds(["-c", MAIN, "list"], base, repeats)
+        kept = base | {
+            "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "agent"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        agents = [_agent(name, warm_up, base, kept) for name, warm_up in WARM_UPS.items()]
         first = _run(cached)
         without, again = _run(plain), _run(cached)
         for _ in range(repeats - 1):
@@ -38,7 +51,20 @@ def rows(*, repeats: int = 3) -> list[Measurement]:
             f"{without / again:.1f}x",
             "",
         ),
+        *agents,
     ]
+
+
+def _agent(name: str, warm_up: str, base: dict[str, str], kept: dict[str, str]) -> Measurement:
+    code = ["-c", AGENT.format(warm_up=warm_up)]
+    filling, again, without = (_seconds(code, environment, 1) for environment in (kept, kept, base))
+    return Measurement(
+        f"a new process until the README's agent has learned one reward, {name}: compiled programs from the cache",
+        f"{again:.1f} s (filling it {filling:.1f} s)",
+        f"no cache {without:.1f} s",
+        f"{without / again:.1f}x",
+        "",
+    )
 
 
 def _run(environment: dict[str, str]) -> float:

@@ -10,7 +10,7 @@ import sys
 import time
 
 import numpy as np
-from bayesianbandits import BayesianGLM, NormalRegressor
+from bayesianbandits import BayesianGLM, LaplaceApproximator, NormalRegressor, RVGAApproximator
 from mabwiser.mab import MAB, LearningPolicy
 
 WARM_UP = 100
@@ -18,13 +18,10 @@ WARM_UP = 100
 
 
 class BayesianBandits:
-    """One regression that all arms share: a joint draw of their rewards, and an exact or a Laplace update."""
+    """One regression that all arms share: one draw of the parameters, and an update with one observation."""
 
-    def __init__(self, model, seed, dim):
-        if model == "linear":
-            self.regression = NormalRegressor(alpha=1.0, beta=1.0, random_state=seed)
-        else:
-            self.regression = BayesianGLM(alpha=1.0, link="logit", random_state=seed)
+    def __init__(self, seed, dim):
+        self.regression = self.regression_of(seed)
 
     def decide(self, arms):
         return int(np.argmax(self.regression.sample(arms)[0]))
@@ -33,10 +30,31 @@ class BayesianBandits:
         self.regression.partial_fit(features[None], np.array([reward]))
 
 
-class Mabwiser:
-    """LinTS with a single arm whose contexts are our arms: it draws parameters anew for each of them."""
+class Normal(BayesianBandits):
+    """Gaussian noise: the exact posterior."""
 
-    def __init__(self, model, seed, dim):
+    def regression_of(self, seed):
+        return NormalRegressor(alpha=1.0, beta=1.0, random_state=seed)
+
+
+class Laplace(BayesianBandits):
+    """The logit link with the library's default, curvature at the mode."""
+
+    def regression_of(self, seed):
+        return BayesianGLM(alpha=1.0, link="logit", approximator=LaplaceApproximator(), random_state=seed)
+
+
+class RVGA(BayesianBandits):
+    """The logit link with expected curvature, the library's other choice."""
+
+    def regression_of(self, seed):
+        return BayesianGLM(alpha=1.0, link="logit", approximator=RVGAApproximator(), random_state=seed)
+
+
+class Mabwiser:
+    """LinTS with a single arm whose contexts are our arms. It draws new parameters for each of them."""
+
+    def __init__(self, seed, dim):
         self.bandit = MAB(["reward"], LearningPolicy.LinTS(alpha=1.0, l2_lambda=1.0), seed=seed)
         self.bandit.fit(["reward"], [0.0], np.zeros((1, dim)))
 
@@ -47,7 +65,12 @@ class Mabwiser:
         self.bandit.partial_fit(["reward"], [float(reward)], features[None])
 
 
-PEERS = {"bayesianbandits": BayesianBandits, "mabwiser": Mabwiser}
+PEERS = {
+    "bayesianbandits": Normal,
+    "bayesianbandits (Laplace)": Laplace,
+    "bayesianbandits (RVGA)": RVGA,
+    "mabwiser": Mabwiser,
+}
 
 
 def simulate(make, rounds, seed):
@@ -63,7 +86,7 @@ def simulate(make, rounds, seed):
 
 
 def calls(make, rounds, seed):
-    """Medians of deciding and learning, in microseconds."""
+    """Median and 99th percentile of deciding and learning, in microseconds."""
     arms, rewards = rounds["arms"][seed], rounds["rewards"][seed]
     player, decide, learn = make(seed), [], []
     for t in range(len(arms)):
@@ -74,7 +97,8 @@ def calls(make, rounds, seed):
         decide.append(decided - started)
         learn.append(time.perf_counter() - decided)
     skip = min(WARM_UP, len(arms) // 2)
-    return {"decide": 1e6 * float(np.median(decide[skip:])), "learn": 1e6 * float(np.median(learn[skip:]))}
+    times = {"decide": decide[skip:], "learn": learn[skip:]}
+    return {call: [1e6 * float(np.quantile(seconds, q)) for q in (0.5, 0.99)] for call, seconds in times.items()}
 
 
 TASKS = {"simulate": simulate, "calls": calls}
@@ -86,8 +110,8 @@ if __name__ == "__main__":
         model, peer = question["model"], PEERS[question["peer"]]
         own = {name.removeprefix(f"{model}_"): array for name, array in rounds.items() if name.startswith(model)}
 
-        def make(seed, peer=peer, model=model, own=own):
-            return peer(model, seed, own["arms"].shape[-1])
+        def make(seed, peer=peer, own=own):
+            return peer(seed, own["arms"].shape[-1])
 
         if "core" in question:
             os.sched_setaffinity(0, {question["core"]})

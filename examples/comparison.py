@@ -42,7 +42,7 @@ def always(world: Classification, given: argparse.Namespace, arm: int) -> simula
 
 def play_peer(ours: dict[str, np.ndarray], world: Classification, given: argparse.Namespace, **settings: Any) -> None:
     """Let bayesianbandits play the same rounds, if its environment is there, and compare ours with it seed by seed."""
-    name = f"bayesianbandits, {settings['model']}"
+    name = f"bayesianbandits, {settings.get('approximation', settings['model'])}"
     if not PEERS.exists():
         print(f"{name:32} left out: no environment at {PEERS.parents[1]}; `make bench` makes it")
         return

@@ -9,14 +9,25 @@ import sys
 import time
 
 import numpy as np
-from bayesianbandits import Arm, BayesianGLM, ContextualAgent, NormalRegressor, ThompsonSampling
+from bayesianbandits import (
+    Arm,
+    BayesianGLM,
+    ContextualAgent,
+    LaplaceApproximator,
+    NormalRegressor,
+    RVGAApproximator,
+    ThompsonSampling,
+)
+
+APPROXIMATIONS = {"Laplace": LaplaceApproximator, "RVGA": RVGAApproximator}
+"""Posteriors of its logistic regression: curvature at the mode, its default, and expected curvature."""
 
 
-def learner(model, prior_precision, noise_precision):
+def learner(model, prior_precision, noise_precision, approximation=None):
     """One regression, with the same prior and the same noise as ours."""
     if model == "linear":
         return NormalRegressor(alpha=noise_precision * prior_precision, beta=noise_precision)
-    return BayesianGLM(alpha=prior_precision, link="logit")
+    return BayesianGLM(alpha=prior_precision, link="logit", approximator=APPROXIMATIONS[approximation]())
 
 
 def play(rows, order, rewards, regrets, seed, settings):

@@ -22,8 +22,10 @@ def main() -> None:
     for name in given.algorithms:
         model, settings = ("linear", prior | noise) if name == "lin_ts" else ("logistic", prior)
         ours[model][name] = comparison.play(name, world, given, model, **settings)
-    for model, regrets in ours.items():
-        comparison.play_peer(regrets, world, given, model=model, noise_precision=NOISE_PRECISION, **prior)
+    theirs = prior | {"noise_precision": NOISE_PRECISION}
+    comparison.play_peer(ours["linear"], world, given, model="linear", **theirs)
+    for approximation in ("Laplace", "RVGA"):
+        comparison.play_peer(ours["logistic"], world, given, model="logistic", approximation=approximation, **theirs)
 
 
 if __name__ == "__main__":
