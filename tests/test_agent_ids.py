@@ -14,6 +14,7 @@ import vits
 from vits.agent import ExpiredDecision, RewardGivenAlready, UnknownDecision
 from vits.agent.decisions import MAX_SESSIONS, Ledger, Pending
 
+BELIEF = lin_ts().posterior(samples=2)
 FIRST, LAST = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
 
 
@@ -120,6 +121,7 @@ def in_forked_process(work):
         lambda agent, decision: agent.learn_many([decision], [1.0]),
         lambda agent, _: agent.partial_fit(ARMS, [1.0, 2.0, 3.0]),
         lambda agent, _: agent.posterior(),
+        lambda agent, _: BELIEF.interval(ARMS),
         lambda agent, _: agent.fork(1),
         lambda agent, decision: decision.propensity(),
         lambda *_: lin_ts(),

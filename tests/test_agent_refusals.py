@@ -1,13 +1,18 @@
 """What an agent refuses, and what it forgets, in words and in numbers."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from tests.agents import ARMS, REWARDS, ROWS, assert_posterior, lin_ts
 
 import vits
 from vits.agent import RejectedUpdate
+from vits.agent import errors as agent_errors
 from vits.agent.snapshot import Snapshot
 
 
@@ -41,6 +46,116 @@ def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(mon
     agent.learn(decision, 1.0)
     found = agent.diagnostics()
     assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)
+
+
+def test_arguments_of_the_wrong_type_are_refused_in_one_sentence():
+    # The tests wrap all functions of the package in type checks, which would refuse them first.
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-m", "tests.wrong_types"], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_each_refusal_is_an_error_of_its_own():
+    agent = lin_ts(max_pending=1)
+    expired, decision = agent.decide(ARMS), agent.decide(ARMS)
+    calls = {
+        agent_errors.UnknownDecision: lambda: agent.learn("no-such-id", 1.0),
+        agent_errors.ExpiredDecision: lambda: agent.learn(expired, 1.0),
+        agent_errors.InvalidReward: lambda: agent.learn(decision, math.nan),
+        agent_errors.RewardGivenAlready: lambda: [agent.learn(decision, 1.0), agent.learn(decision, 1.0)],
+    }
+    for kind, call in calls.items():
+        assert issubclass(kind, ValueError)
+        with pytest.raises(kind) as error:
+            call()
+        assert error.type is kind
+    for name in ("CapacityFull", "ForkedProcess", "RejectedUpdate", *(kind.__name__ for kind in calls)):
+        assert getattr(vits.agent, name) is getattr(agent_errors, name)
+    for broken in (1.5, "1", None, [1.0]):
+        logistic = vits.Agent("laplace_ts", vits.models.logistic(2))
+        with pytest.raises(agent_errors.InvalidReward):
+            logistic.learn(logistic.decide(ARMS), broken)
+
+
+def test_rewards_can_be_given_by_arm():
+    agent, named = lin_ts(), lin_ts(arms=["a", "b", "c"])
+    decision = agent.decide(ARMS, k=3)
+    agent.learn(decision, {0: 1.0, 2: 0.5})
+    assert_posterior(agent, ARMS[[0, 2]], [1.0, 0.5])
+    decision = agent.decide({"x": [1.0, 1.0], "y": [2.0, 1.0]}, k=2)
+    agent.learn(decision.id, {"y": 3.0, "x": None})
+    assert_posterior(agent, [*ARMS[[0, 2]], [2.0, 1.0]], [1.0, 0.5, 3.0])
+    decision = named.decide([1.0, 2.0], k=3)
+    named.learn(decision.id, {"b": 2.0})
+    assert_posterior(named, [[1.0, 2.0]], [2.0], arm="b")
+    assert_posterior(named, [], [], arm="a")
+    decision = named.decide([1.0, 2.0], available=["a"])
+    named.learn(decision, {"a": 4.0})
+    assert_posterior(named, [[1.0, 2.0]], [4.0], arm="a")
+
+
+def test_many_rewards_can_be_given_by_decision():
+    agent = lin_ts()
+    decisions = [agent.decide([row]) for row in ROWS[:4]]
+    agent.learn_many({decision.id: float(reward) for decision, reward in zip(decisions[:2], REWARDS, strict=False)})
+    given = {decision: float(reward) for decision, reward in zip(decisions[2:], REWARDS[2:4], strict=True)}
+    agent.learn_many(given.keys(), given.values())
+    assert_posterior(agent, ROWS[:4], REWARDS[:4])
+
+
+def test_names_of_arms_in_a_ranking_are_saved(tmp_path):
+    agent = lin_ts()
+    rows, mapped, odd = (
+        agent.decide(ARMS, k=2),
+        agent.decide({("x", 1): [1.0, 0.0], "y": [0.0, 1.0]}, k=2),
+        agent.decide({frozenset("x"): [1.0, 0.0], "y": [0.0, 1.0]}, k=2),
+    )
+    agent.save(tmp_path / "agent")
+    loaded = vits.Agent.load(tmp_path / "agent")
+    loaded.learn(rows.id, {rows.arm: 1.0})
+    loaded.learn(mapped.id, {("x", 1): 2.0})
+    with pytest.raises(ValueError, match="names of the arms were not saved with this decision"):
+        loaded.learn(odd.id, {"y": 1.0})
+    loaded.learn(odd.id, [None, 1.0])
+    assert_posterior(loaded, [ARMS[rows.arm], [1.0, 0.0], odd_second(odd)], [1.0, 2.0, 1.0])
+
+
+def odd_second(decision):
+    return [0.0, 1.0] if decision.arms[1] == "y" else [1.0, 0.0]
+
+
+def test_a_change_of_precision_after_the_agent_was_made_is_refused(x64):
+    agent = lin_ts()
+    decision = agent.decide(ARMS)
+    calls = (
+        lambda: agent.decide(ARMS),
+        lambda: agent.learn(decision, 1.0),
+        lambda: agent.partial_fit(ROWS, REWARDS),
+        lambda: agent.posterior(),
+        lambda: agent.fork(1),
+    )
+    for call in calls:
+        with jax.enable_x64(False), pytest.raises(ValueError, match="computes in float64, but JAX was set to another"):
+            call()
+    agent.learn(decision, 1.0)
+    assert agent.diagnostics().decisions == 1
+
+
+@pytest.mark.parametrize("algorithm", ["greedy", "lin_ucb", "uniform"])
+def test_baselines_take_named_arms_like_the_others(algorithm):
+    agent = vits.Agent(algorithm, vits.models.linear(2), arms=["a", "b"])
+    for row, reward in zip(ROWS[:6], REWARDS, strict=False):
+        agent.learn(agent.decide(row, available=["a"]), float(reward))
+    agent.add_arm("c")
+    agent.remove_arm("b")
+    assert agent.decide(ROWS[0]).arm in ("a", "c")
+    assert agent.diagnostics().observations == 6
+    if algorithm == "uniform":
+        with pytest.raises(ValueError, match="uniform has no posterior"):
+            agent.posterior("a")
+        return
+    assert_posterior(agent, ROWS[:6], REWARDS[:6], arm="a")
+    assert_posterior(agent, [], [], arm="c")
 
 
 def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
@@ -78,6 +193,28 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.decide(ARMS, available=[3]), "unknown arm 3; known: 0, 1, 2"),
         (lambda a: a.decide(ARMS, k=4), "k must be at most the 3 arms on offer, but is 4"),
         (lambda a: a.decide(ARMS, k=0), "k must be a whole number of at least 1, but is 0"),
+        (lambda a: a.decide(np.ma.masked_values(ARMS, 0.5)), "arms must have no masked entries"),
+        (lambda a: a.decide([np.ma.masked_values(ARMS[2], 0.5), ARMS[0]]), "arms must have no masked entries"),
+        (lambda a: a.decide(np.array([["1", 2.0]], object)), "arms must be numbers, but are"),
+        (lambda a: a.learn(a.decide(ARMS), None), "the reward must be a number, but is None"),
+        (lambda a: a.learn(a.decide(ARMS), "1"), "the reward must be a number, but is '1'"),
+        (lambda a: a.learn(a.decide(ARMS), b"1"), "the reward must be a number, but is b'1'"),
+        (lambda a: a.learn(a.decide(ARMS), np.ma.masked), "the reward must be a number, but is masked"),
+        (lambda a: a.learn(a.decide(ARMS), 1j), "the reward must be a number, but is 1j"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), [None, None]), "the reward must be a number, but is None"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), {}), "the reward must be a number, but is None"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), {0.0, 1.0}), "a ranking of 2 arms needs 2 rewards"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), b"12"), "a ranking of 2 arms needs 2 rewards"),
+        (lambda a: a.learn(a.decide(ARMS, k=2), {"x": 1.0}), "a reward is for arm 'x', but the decision ranked"),
+        (lambda a: a.learn_many({a.decide(ARMS).id}, [1.0]), "decisions must be in order, such as a list, but are"),
+        (lambda a: a.learn_many([a.decide(ARMS)], {1.0}), "rewards must be in order, such as a list, but are"),
+        (lambda a: a.learn_many([a.decide(ARMS)], {"x": 1.0}), "rewards must be in order, such as a list, but are"),
+        (lambda a: a.learn_many([a.decide(ARMS)], "1"), "rewards must be in order, such as a list, but are '1'"),
+        (lambda a: a.learn_many(a.decide(ARMS).id, "1" * 14), "decisions must be in order, such as a list, but are"),
+        (lambda a: a.learn_many([a.decide(ARMS)]), "rewards must be in order, such as a list, but are None"),
+        (lambda a: a.partial_fit(ARMS, ["1", "2", "3"]), "rewards must be numbers, but are"),
+        (lambda a: a.partial_fit(ARMS, np.array(["1", 2.0, 3.0], object)), "rewards must be numbers, but are"),
+        (lambda a: a.partial_fit(ARMS, np.ma.masked_values([1.0, 2.0, 3.0], 2.0)), "rewards must have no masked"),
         (lambda a: a.learn(a.decide(ARMS), math.inf), "the reward must be finite"),
         (lambda a: a.learn(a.decide(ARMS), "much"), "the reward must be a number, but is 'much'"),
         (lambda a: a.learn(a.decide(ARMS), 1e300), "the reward must fit into float32, but is 1e\\+300"),
@@ -98,6 +235,7 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_changes(call, mess
         call(agent)
     assert "\n" not in str(error.value)
     assert agent.diagnostics().observations == 0
+    assert agent.diagnostics().decisions == agent.diagnostics().pending == agent._ledger.draws
     assert_posterior(agent, [], [])
 
 
@@ -109,6 +247,8 @@ def test_bad_input_is_refused_in_one_sentence_before_anything_changes(call, mess
         (lambda a: a.decide([1.0]), r"the context must have shape \(2,\), but has shape \(1,\)"),
         (lambda a: a.decide({"c": [1.0, 2.0]}), "unknown arm 'c'"),
         (lambda a: a.add_arm("a"), "arm 'a' is there already"),
+        (lambda a: a.partial_fit(ROWS[:1], [1.0], arms="a"), "arms must be in order, such as a list, but are 'a'"),
+        (lambda a: a.partial_fit(ROWS[:1], [1.0], arms={"a"}), "arms must be in order, such as a list, but are"),
         (lambda a: a.remove_arm("c"), "unknown arm 'c'; known: 'a', 'b'"),
         (lambda a: a.posterior(), "unknown arm None; known: 'a', 'b'"),
         (lambda a: a.partial_fit(ROWS[:1], [1.0], arms=["c"]), "unknown arm 'c'"),

@@ -2,7 +2,7 @@
 
 import functools
 import threading
-from collections.abc import Callable, Hashable, Iterable, KeysView, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Iterable, KeysView, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,7 +182,9 @@ class Agent:
         self._update(functools.partial(self._settled, [_id_of(decision)], [reward]))
 
     def learn_many(
-        self, decisions: Sequence[Decision | str] | Mapping[Decision | str, Any], rewards: Sequence[Any] | None = None
+        self,
+        decisions: Collection[Decision | str] | Mapping[Decision | str, Any],
+        rewards: Collection[Any] | None = None,
     ) -> None:
         """Learn the rewards of many decisions: all of them or, if anything is wrong, none.
 
@@ -198,7 +200,7 @@ class Agent:
             raise ValueError(f"there must be {len(ids)} rewards, one for each decision, but are {len(values)}")
         self._update(functools.partial(self._settled, ids, values))
 
-    def partial_fit(self, features: Any, rewards: Any, *, arms: Sequence[Hashable] | None = None) -> None:
+    def partial_fit(self, features: Any, rewards: Any, *, arms: Collection[Hashable] | None = None) -> None:
         """Learn from logged data, row by row: all of it or, if anything is wrong, nothing.
 
         Args:

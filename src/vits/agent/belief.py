@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from vits import validate
 from vits.agent import arms as arms_
+from vits.agent import processes
 from vits.agent.compiled import LAPACK
 from vits.agent.snapshot import Snapshot
 from vits.inference.base import Posterior
@@ -55,6 +56,7 @@ class Belief:
         Returns:
             Mean, lower and upper end for each arm.
         """
+        processes.check()
         validate.positive("level", level, below=1.0)
         names, features = self._offer(arms)
         rewards = np.asarray(_means(self._model, jnp.asarray(self.draws), jnp.asarray(features)))
