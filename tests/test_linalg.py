@@ -109,3 +109,14 @@ def test_an_inverse_that_nobody_doubts_is_not_looked_at():
     assert inverse.refreshed.tolist() == [False, True]
     assert jnp.array_equal(inverse.inverse_transpose[0], wrong)
     np.testing.assert_allclose(inverse.inverse_transpose[1], 0.5 * np.eye(3), atol=0.05)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (3, 5), (2, 3, 4), (0, 3)])
+def test_normals_are_those_of_jax(shape):
+    keys = jax.random.split(jax.random.key(3), 4)
+    drawn = jax.vmap(lambda key: linalg.normal(key, shape))(keys)
+    np.testing.assert_array_equal(drawn, jax.vmap(lambda key: jax.random.normal(key, shape))(keys))
+
+
+def test_normals_have_the_precision_asked_for():
+    assert linalg.normal(jax.random.key(0), (2, 2), np.float16).dtype == np.float16

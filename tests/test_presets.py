@@ -79,7 +79,7 @@ def test_options_that_make_no_sense_are_refused_by_name_and_by_call(name, option
 
 def test_a_prior_may_come_with_a_temperature():
     policy = vits.make("lin_ts", LINEAR, prior=(1.0, 4.0), inverse_temperature=2.0)
-    np.testing.assert_allclose(policy.posterior.potential.prior.precision, 0.25 * np.eye(2))
+    np.testing.assert_allclose(policy.posterior.potential.prior.matrix, 0.25 * np.eye(2))
 
 
 def observations(count, arms=1):

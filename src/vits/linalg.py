@@ -139,13 +139,13 @@ def refreshed_inverse_if(
 ) -> Inverse:
     """`refreshed_inverse` where the guess is in doubt, else the guess itself, unlooked at: its error says 0.
 
-    A loop of one turn at most, for the same reason: under vmap it costs nothing while nobody is in doubt.
+    A loop of one turn at most, for the same reason: under vmap it costs nothing while no member is in doubt.
     """
 
     def look(carry: tuple[Bool[Array, ""], Inverse]) -> tuple[Bool[Array, ""], Inverse]:
         return jnp.zeros_like(doubtful), refreshed_inverse(matrix, carry[1].inverse_transpose, tolerance=tolerance)
 
-    # Where nobody looks, `doubtful` is false: nothing was repaired. A constant would be one operation more to start.
+    # Where the loop does not run, `doubtful` is false: nothing was repaired. A constant would cost another operation.
     unseen = Inverse(guess, jnp.zeros((), matrix.dtype), doubtful)
     return jax.lax.while_loop(lambda carry: carry[0], look, (doubtful, unseen))[1]
 

@@ -65,7 +65,7 @@ class Perturbation(eqx.Module):
         members: Float[Array, "members params"],
         observation: Observation,
     ) -> Any:
-        """One observation more, with noise of its own for each member."""
+        """Add one observation, with independent noise for each member."""
 
     @abc.abstractmethod
     def view(self, key: Key[Array, ""], potential: Potential, seen: Any) -> View:

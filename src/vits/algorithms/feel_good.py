@@ -150,7 +150,7 @@ class FeelGood(Potential):
         return FeelGoodData(self.base.init(), self.buffer.init(self.num_arms * self.model.dim, BLOCK))
 
     def observe(self, data: FeelGoodData, observation: Observation, centre: Centre | None = None) -> FeelGoodData:
-        """One observation more, and all arms of its round."""
+        """Add one observation, and all arms of its round."""
         arms = observation.arms
         if arms is None:
             raise ValueError("fg_ts needs the features of all arms of a round, but observation.arms is None")

@@ -176,7 +176,7 @@ def log_responsibilities(
 
 
 def conjugate_update(factors: Factors, observation: Observation) -> Factors:
-    """The exact posterior of one component after one observation more, by Potter's square-root update.
+    """The exact posterior of one component after one more observation, by Potter's square-root update.
 
     With v = B'x, s = 1 + |v|^2 and e = y - x'u:
 

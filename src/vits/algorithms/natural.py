@@ -160,7 +160,7 @@ def vits_ng(
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
         num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again.
-        tolerance: after the first step, none is taken within so many posterior standard deviations of the optimum.
+        tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.

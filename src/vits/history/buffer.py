@@ -13,14 +13,14 @@ from vits.history.full import History
 from vits.history.sliding import SlidingHistory
 
 DEFAULT_CAPACITY = 1024
-"""Observations that fit when nobody said how many will come."""
+"""Buffer size where no capacity was given."""
 
 
 class Buffer(eqx.Module):
-    """What a history is to be like: the one place where histories are made.
+    """Settings of a history. All histories are made here.
 
-    `window` keeps the last so many observations. Otherwise `capacity` is how many fit; None leaves it to whoever
-    runs the policy (`with_capacity`), and to `DEFAULT_CAPACITY` if nobody does.
+    `window` keeps the last `window` observations. Otherwise `capacity` is the size of the buffer; None leaves it to the
+    code that runs the policy (`with_capacity`), or else to `DEFAULT_CAPACITY`.
     """
 
     capacity: int | None = None
@@ -50,7 +50,7 @@ def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:
 
 
 def with_capacity(tree: PyTree[Any], capacity: int) -> PyTree[Any]:
-    """The same policy, with room for `capacity` observations wherever nobody had said how many will come.
+    """The same policy, with room for `capacity` observations in every buffer whose size was left open.
 
     Rounded up to a power of two, so that runs of similar lengths share one compilation.
     """

@@ -50,7 +50,7 @@ class History(Undoable):
         return jnp.ones(())
 
     def append(self, observation: Observation) -> "History":
-        """The history with one observation more."""
+        """Add one observation."""
         slot = self._next_slot()
         return replace(
             self,
@@ -60,7 +60,7 @@ class History(Undoable):
         )
 
     def undo_unless(self, accepted: Bool[Array, ""], old: "History") -> "History":
-        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
+        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`.
 
         Choosing between two buffers would cost their length, and reading a row that is also written may make the
         compiler copy them. So zeros are written, unread: over the new row, or over the spare one, which is zero.

@@ -29,7 +29,7 @@ class PagedHistory(History):
 
     Everything else is the shared pool, with room for `capacity` rows. Page p holds rows p * block, ... of the pool,
     which are rows start[p], ... of the arm owner[p]; the arm's page before it is previous[p], and for its first page
-    that page itself. A page nobody owns starts beyond every row, so that all its weights are 0.
+    that page itself. A page without an owner starts beyond every row, so that all its weights are 0.
     """
 
     seen: Int[Array, "*arms"]
@@ -84,7 +84,7 @@ class PagedHistory(History):
         return (self.used > self.owner.shape[0]) | (self.seen > self.capacity)
 
     def append(self, observation: Observation) -> "PagedHistory":
-        """The history with one observation more, on a new page if the last one is full."""
+        """Add one observation, on a new page if the last one is full."""
         page, is_new = self._next_page()
         slot = page * self.block + self.seen % self.block
         index = jnp.where(is_new, page, self.owner.shape[0])  # past the end: not written
@@ -101,7 +101,7 @@ class PagedHistory(History):
         )
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "PagedHistory":
-        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit.
+        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`.
 
         What the append wrote to is known to have been empty.
         """
@@ -215,7 +215,7 @@ class PagedHistory(History):
 
 
 def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
-    """Empty histories for so many arms, with room for as many rows in all as `history` has."""
+    """Empty histories for `num_arms` arms that share as much room as `history` has."""
     block = min(page, history.capacity)
     pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
     shape = (pages * block, history.features.shape[0 if history.by_columns else 1])

@@ -18,17 +18,17 @@ class SlidingHistory(History):
 
     @property
     def overflowed(self) -> Bool[Array, ""]:
-        """Never: there is always room for one more."""
+        """Never: a new observation replaces the oldest."""
         return jnp.zeros_like(self.seen, bool)
 
     def append(self, observation: Observation) -> "SlidingHistory":
-        """The history with one observation more, and one less if it was full."""
+        """Add one observation; if the window is full, drop the oldest."""
         slot = self._next_slot()
         appended = super().append(observation)
         return replace(cast(SlidingHistory, appended), evicted=(self._at(slot).get(), self.rewards[slot]))
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "SlidingHistory":
-        """This history, which is `old` with one observation more, if accepted; else `old` bit for bit."""
+        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`."""
         past = cast(SlidingHistory, old)
         slot = jnp.where(accepted, self.capacity, past._next_slot())
         features, reward = jax.tree.map(lambda row: jnp.where(accepted, 0.0, row), self.evicted)

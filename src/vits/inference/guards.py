@@ -47,7 +47,7 @@ def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n pa
 def is_drowned(sqrt_cov: Float[Array, "params params"], curvature: Scalar) -> Bool[Array, ""]:
     """Whether B is so wide that its rounding is as large as the deviation which such a curvature leaves.
 
-    A square root cannot hold both then: one feature of 1e20 would freeze what is to be learnt from all others.
+    A square root cannot hold both then: one feature of 1e20 would stop learning from all others.
     """
     return ~(epsilon(sqrt_cov) * jnp.linalg.norm(sqrt_cov) * jnp.sqrt(curvature) <= RESOLUTION)
 

@@ -17,7 +17,7 @@ from vits.potentials import Data, Potential
 from vits.types import Scalar
 
 MAX_HALVINGS = 10
-"""After so many halvings a step is not taken at all."""
+"""Halvings of a step after which it is not taken at all."""
 
 NEGLIGIBLE = 1e-3
 """Differences of the objective, in nats, that are too small to be told from rounding or to matter."""

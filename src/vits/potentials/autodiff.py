@@ -22,7 +22,7 @@ MARGIN = 4.0
 quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4, none did."""
 
 MANY = 256
-"""From so many parameters on blocks have four times as many rows: adding up Hessians costs more than padding wastes."""
+"""From this many parameters on, blocks have four times as many rows: adding Hessians costs more than padding wastes."""
 
 SIGN_VECTORS = 6
 """How many directions a potential is looked at in, both ways, to find where it is steep."""

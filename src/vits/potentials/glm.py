@@ -179,7 +179,7 @@ class GlmPotential(Potential):
         return data.folded.precision @ theta - data.folded.linear
 
     def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], centre: Centre) -> Folded:
-        """One observation more, by its expansion; an empty row, phi = 0, adds nothing."""
+        """Add one observation by its expansion; an empty row, phi = 0, adds nothing."""
         phi, reward = row
         f, r = (phi @ centre.mean)[None], reward[None]
         if centre.sqrt_cov is None:
