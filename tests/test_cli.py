@@ -77,6 +77,8 @@ def test_run_show_and_plot(tmp_path):
         (["run", "kl", "--horizon", "10000000000"], "but at most 10,000,000,000 can be run; use fewer seeds or"),
         (["run", "theory", "--seeds", "99999999"], "but at most 10,000,000,000 can be run"),
         (["tune", "linear", "--tuning-seeds", "100000000000"], "but at most 10,000,000,000 can be run"),
+        (["run", "linear", "--max-seeds", "500"], "--max-seeds is for --until-decided"),
+        (["run", "linear", "--until-decided", "--max-seeds", "0"], "max_seeds must be a whole number of at least 1"),
         (["run", "linear", "--sedes", "3"], "--sedes"),
         (["show", "nowhere"], "nowhere holds no finished run: summary.json is missing"),
         (["shwo"], "shwo"),

@@ -219,10 +219,10 @@ def test_eta_is_tuned_for_each_kind_of_prior_and_every_seed_keeps_its_own(small,
 
 
 def found_with(regret, seconds):
-    """Results in which algorithms have the given final regrets at their best settings, seed by seed."""
+    """Results in which algorithms have the given final regrets at their best settings, over and over for 300 seeds."""
     world = "tempered, tuned"
     cells = {
-        (world, name): {"regret": np.array(values, float)[:, None], "failed": np.zeros(len(values), bool)}
+        (world, name): {"regret": np.resize(np.array(values, float), (300, 1)), "failed": np.zeros(300, bool)}
         for name, values in regret.items()
     }
     rows = [
@@ -235,10 +235,12 @@ def found_with(regret, seconds):
     ("vits_ii_hf", "lmc_ts", "lin_ts", "seconds", "verdicts"),
     [
         ([5, 6, 7], [6, 7, 8], [12, 12, 12], {"lmc_ts": 3.0}, ["holds", "holds"]),
-        ([9, 9, 9], [6, 7, 8], [12, 12, 12], {"lmc_ts": 3.0}, ["holds", "inconclusive"]),
+        ([9, 9, 9], [6, 7, 8], [12, 12, 12], {"lmc_ts": 3.0}, ["holds", "fails"]),
         ([5, 6, 7], [6, 7, 8], [12, 12, 12], {"lmc_ts": 0.3}, ["holds", "fails"]),
         ([5, 6, 7], [6, 7, 8], [12, 12, 12], {"lmc_ts": 3.0, "vits_ii_hf": 5.0}, ["holds", "fails"]),
-        ([5, 6, 7], [4, 7, 8], [1, 1, 1], {"lmc_ts": 3.0}, ["fails", "inconclusive"]),
+        ([5, 6, 7], [4, 7, 8], [1, 1, 1], {"lmc_ts": 3.0}, ["fails", "fails"]),  # alike within the margin
+        ([5, 6, 7], [1, 9, 9], [12, 12, 12], {"lmc_ts": 3.0}, ["holds", "inconclusive"]),
+        ([5, 6, 7], [6, 7, 8], [12, 12, 12], {"lmc_ts": 1.05}, ["holds", "fails"]),
     ],
 )
 def test_claims_follow_from_paired_regret_and_time_by_rule(vits_ii_hf, lmc_ts, lin_ts, seconds, verdicts):

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vits.lab.experiments.engines import Monitor
     from vits.lab.experiments.request import Request
     from vits.lab.report.tables import Table as Content
+    from vits.lab.results import Finding
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -86,13 +87,25 @@ def run(
     algorithms: Algorithms = None,
     seeds: Seeds = None,
     horizon: Horizon = None,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Add seeds where a claim needs them until all claims are decided.")
+    ] = False,
+    max_seeds: Annotated[
+        int | None,
+        typer.Option(parser=_whole("max_seeds"), metavar="N", help="With --until-decided: stop here; 2000 by default."),
+    ] = None,
     data: Data = None,
     folder: Out = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. The same command resumes an interrupted run."""
-    from vits.lab.experiments.request import Request
+    from vits.lab.experiments.request import MOST_SEEDS, Request
 
-    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data)
+    if max_seeds is not None and not until_decided:
+        raise ValueError("--max-seeds is for --until-decided; the number of seeds of a plain run is --seeds")
+    most = (MOST_SEEDS if max_seeds is None else max_seeds) if until_decided else None
+    if most is not None:
+        validate.count("max_seeds", most)
+    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, most_seeds=most)
     _execute(request, folder or Path("results") / f"{experiment}-{preset}")
 
 
@@ -126,6 +139,7 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
 
 
 def _execute(request: "Request", folder: Path) -> None:
+    from vits.lab import results
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
     from vits.lab.report import page, views
@@ -133,12 +147,17 @@ def _execute(request: "Request", folder: Path) -> None:
     experiment, record = plan(request)
     try:
         with _bar() as monitor:
-            found = run(experiment, folder, preset=request.preset, record=record, monitor=monitor)
+            found = run(
+                experiment, folder, preset=request.preset, record=record, monitor=monitor, most_seeds=request.most_seeds
+            )
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         sys.stdout.flush()
         os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
     _print_table(views.table(found.summary))
+    if request.most_seeds is not None:
+        for claim in found.summary["claims"]:
+            out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
     _print_report(page.write(found, pictures=pictures))
@@ -174,6 +193,12 @@ def _bar() -> "Iterator[Monitor]":
         @override
         def advance(self, cost: int) -> None:
             bar.advance(task, cost)
+
+        @override
+        def undecided(self, statements: Sequence["Finding"], most_seeds: int) -> None:
+            bar.print(f"{len(statements)} statements are undecided (at most {most_seeds:,} seeds):", highlight=False)
+            for each in statements:
+                bar.print(f"  {each['text']}", highlight=False, markup=False, soft_wrap=True)
 
     try:
         yield Bar()

@@ -179,7 +179,7 @@ def not_above(low: float, high: float, margin: float) -> str:
 def decide(
     statement: Ends,
     first: Float[np.ndarray, " seeds"],
-    second: Float[np.ndarray, " seeds"],
+    second: Float[np.ndarray, " others"],
     *,
     alpha: float,
     margin: float = ALIKE,
@@ -188,14 +188,16 @@ def decide(
 
     Args:
         statement: `less`, `alike` or `not_above`.
-        first: one value for each seed; seeds that failed (NaN) in either are left out.
-        second: the same seeds of the other algorithm.
+        first: one value for each seed, from seed 0 on.
+        second: the same for the other algorithm. Seeds that failed (NaN) in either, and those that only one has, are
+            left out.
         alpha: the level of the interval, see `level`.
         margin: as a part of the mean of the second.
 
     Returns:
         The decision, with the figures it rests on.
     """
+    first, second = (values[: min(len(first), len(second))] for values in (first, second))
     both = np.isfinite(first) & np.isfinite(second)
     values, references = first[both] - second[both], second[both]
     pairs = len(values)
@@ -257,8 +259,12 @@ def needed(
 # --- intervals that stand alone, and other verdicts -------------------------------------------------------------
 
 
-def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " seeds"]) -> Difference:
-    """The paired difference with an interval for one look; seeds that failed in either (NaN) are left out."""
+def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " others"]) -> Difference:
+    """The paired difference with an interval for one look.
+
+    Seeds that failed in either (NaN), and those that only one has, are left out.
+    """
+    first, second = (values[: min(len(first), len(second))] for values in (first, second))
     both = np.isfinite(first) & np.isfinite(second)
     difference = first[both] - second[both]
     pairs = len(difference)
@@ -274,28 +280,9 @@ def half_width(error: float, count: int) -> float:
     return float(error * special.stdtrit(count - 1, 0.5 * (1.0 + CONFIDENCE)))
 
 
-def is_less(difference: Difference, margin: float = 0.0) -> str:
-    """Verdict on: the first is smaller than the second by more than `margin`."""
-    return _verdict(difference.high < -margin, difference.low >= -margin)
-
-
-def is_alike(difference: Difference, part: float = ALIKE) -> str:
-    """Verdict on: the two differ by less than a part of the second."""
-    border = part * abs(difference.reference)
-    inside = -border < difference.low and difference.high < border
-    outside = difference.low >= border or difference.high <= -border
-    return _verdict(inside, outside)
-
-
-def is_not_worse(difference: Difference, part: float = ALIKE) -> str:
-    """Verdict on: the first is at most a part above the second."""
-    border = part * abs(difference.reference)
-    return _verdict(difference.high < border, difference.low >= border)
-
-
 def is_faster(first: float, second: float, part: float = ALIKE) -> str:
-    """Verdict on: the first speed is the larger one; speeds that differ by less than a part are not told apart."""
-    return _verdict(first > (1.0 + part) * second, second > (1.0 + part) * first)
+    """Verdict on: the first speed is larger than the second by more than a part of it."""
+    return HOLDS if first > (1.0 + part) * second else FAILS
 
 
 def all_of(*verdicts: str) -> str:

@@ -46,13 +46,47 @@ class Row(_RequiredColumns, total=False):
     refreshed_inverses: int
 
 
-class Claim(TypedDict):
-    """A statement of the paper, and the verdict on it."""
+Key = tuple[str, str]
+"""A row of a run: its environment and its algorithm."""
 
+
+class Finding(TypedDict):
+    """A statement that a claim is made of: its verdict, and the figures that it rests on."""
+
+    text: str
+    verdict: str
+    rows: list[list[str]]
+    """Environment and algorithm of each row that the statement is about."""
+    seeds: int
+    """Paired seeds at the look that decided, or all of them."""
+    needed: int | None
+    """About how many seeds decide it; null if that cannot be told."""
+    margin: float
+    """As a part of the reference."""
+    mean: float | None
+    low: float | None
+    high: float | None
+    reference: float | None
+    median: float | None
+    middle_mean: float | None
+    won: float | None
+
+
+class _RequiredOfClaim(TypedDict):
     id: str
     claim: str
     verdict: str
     evidence: str
+
+
+class Claim(_RequiredOfClaim, total=False):
+    """A claim of the paper, and the verdict on it. Claims that seeds decide have statements."""
+
+    statements: list[Finding]
+    seeds: int
+    """Paired seeds that it took to decide, or that were not enough."""
+    needed: int | None
+    """About how many seeds would decide it; only of claims that seeds have not decided, null if it cannot be told."""
 
 
 class Record(TypedDict):
@@ -86,7 +120,7 @@ class Results(NamedTuple):
 
     folder: Path
     summary: Summary
-    cells: dict[tuple[str, str], Arrays]
+    cells: dict[Key, Arrays]
 
     @property
     def environments(self) -> list[str]:
@@ -97,6 +131,16 @@ class Results(NamedTuple):
     def algorithms(self) -> list[str]:
         """In the order they were run."""
         return list(dict.fromkeys(algorithm for _, algorithm in self.cells))
+
+
+def outcome(claim: Claim) -> str:
+    """The verdict in words: how many seeds it took, or how many it would take."""
+    if "seeds" not in claim:
+        return claim["verdict"]
+    if "needed" not in claim:
+        return f"{claim['verdict']} after {claim['seeds']:,} seeds"
+    outlook = "more than can be told" if claim["needed"] is None else f"about {claim['needed']:,}"
+    return f"{claim['verdict']} after {claim['seeds']:,} seeds; {outlook} would decide"
 
 
 def columns(summary: Summary) -> list[dict[str, Any]]:

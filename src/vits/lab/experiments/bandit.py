@@ -9,16 +9,14 @@ from typing import Any, ClassVar, NamedTuple, cast
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Float
 from typing_extensions import override
 
 from vits import algorithms, catalogue, environments, models, validate
 from vits.environments.base import Environment
 from vits.files import Arrays
 from vits.lab import results
-from vits.lab.compare import Difference, all_of, claim, is_alike, is_faster, is_less, paired
 from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
-from vits.lab.results import Claim, Results, Row
+from vits.lab.results import Key, Row
 from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
 from vits.types import REASONS, Reason
@@ -115,6 +113,12 @@ class RegretExperiment(Experiment):
         """What decides the numbers and is not in the settings, such as a checksum of data."""
         return []
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The worlds in which claims are scored: those with settings of their own, or all if there are none."""
+        tuned = tuple(world.label for world in self.worlds if world.hyperparameters)
+        return tuned or tuple(world.label for world in self.worlds)
+
     def tuning_worlds(self) -> tuple[World, ...]:
         """The worlds in which contenders can be tuned: those that set no hyperparameters."""
         return tuple(world for world in self.worlds if not world.hyperparameters)
@@ -140,19 +144,25 @@ class RegretExperiment(Experiment):
 
     @override
     def cells(self) -> list[Cell]:
+        return self.more_cells({})
+
+    @override
+    def more_cells(self, seeds: Mapping[Key, int]) -> list[Cell]:
         validate.count("horizon", self.horizon)
         validate.count("seeds", self.seeds)
-        check_size(self.seeds, self.horizon, len(self.worlds) * len(self.contenders))
+        counts = [seeds.get((world.label, name), self.seeds) for world in self.worlds for name in self.labels]
+        check_size(-(-sum(counts) // max(len(counts), 1)), self.horizon, len(counts))
         content = self.content()
         return [
             cell
             for world in self.worlds
             for stage in [self.stage(world)]
             for contender in self.contenders
-            for cell in self._chunks(world, stage, contender.within(world), content)
+            for count in [seeds.get((world.label, contender.label), self.seeds)]
+            for cell in self._chunks(world, stage, contender.within(world), content, count)
         ]
 
-    def _chunks(self, world: World, stage: Stage, contender: Contender, content: list[Any]) -> list[Cell]:
+    def _chunks(self, world: World, stage: Stage, contender: Contender, content: list[Any], count: int) -> list[Cell]:
         """The cells of a contender in a world: one per chunk of seeds."""
         entrant = self.entrant(stage, contender)
         settings = [
@@ -163,7 +173,7 @@ class RegretExperiment(Experiment):
             self.seed,
             *content,
         ]
-        chunks = [range(i, min(i + self.chunk, self.seeds)) for i in range(0, self.seeds, self.chunk)]
+        chunks = [range(i, min(i + self.chunk, count)) for i in range(0, count, self.chunk)]
         return [
             Cell(
                 environment=world.label,
@@ -261,52 +271,3 @@ class BanditExperiment(RegretExperiment):
 def named_policy(contender: Contender, model: models.RewardModel, own: None = None) -> Policy:
     """The algorithm that a contender names, with its hyperparameters."""
     return algorithms.make(contender.algorithm, model, **contender.hyperparameters)
-
-
-def final(found: Results, environment: str, algorithm: str) -> Float[np.ndarray, " seeds"]:
-    """Cumulative regret at the end, seed by seed; NaN for seeds that failed."""
-    return results.final_regret(found.cells[environment, algorithm])
-
-
-class Statement(NamedTuple):
-    """Part of a claim about final regret: the first algorithm has less than the second (<), or about as much (~)."""
-
-    world: str
-    first: str
-    sign: str
-    second: str
-
-
-_RULES: dict[str, Callable[[Difference], str]] = {"<": is_less, "~": is_alike}
-
-
-def scored(id: str, found: Results, *statements: Statement, also: Callable[[], dict[str, str]] = dict) -> list[Claim]:
-    """Score a claim of the paper by paired differences; no claim if an algorithm or a world was not run.
-
-    Args:
-        id: the claim.
-        found: the run.
-        statements: what has to hold.
-        also: further evidence with the verdict on each; called only if everything was run.
-    """
-    if any((part.world, name) not in found.cells for part in statements for name in (part.first, part.second)):
-        return []
-    verdicts = {}
-    for world, first, sign, second in statements:
-        difference = paired(final(found, world, first), final(found, world, second))
-        verdicts[f"{world}: {first} {sign} {second}, {difference}"] = _RULES[sign](difference)
-    verdicts |= also()
-    evidence = "; ".join(f"{text}: {verdict}" for text, verdict in verdicts.items())
-    return [claim(id, all_of(*verdicts.values()), evidence)]
-
-
-def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second: str) -> dict[str, str]:
-    """Evidence and verdicts on: each of the firsts plays more rounds a second than the second, world by world."""
-    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] or 0.0 for row in found.summary["rows"]}
-    return {
-        f"{world}: {first} {speed[world, first]:,.0f} rounds/s, {second} {speed[world, second]:,.0f}": is_faster(
-            speed[world, first], speed[world, second]
-        )
-        for world in worlds
-        for first in firsts
-    }

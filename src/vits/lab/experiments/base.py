@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from vits.files import Arrays
-from vits.lab.results import Claim, Results, Row
+from vits.lab.results import Claim, Key, Results, Row
 
 Advance = Callable[[int], None]
 """Called with the cost of what was just computed."""
@@ -36,7 +36,7 @@ class Cell(NamedTuple):
     """Where the cell lies in the experiment, such as its dimension: columns of its row."""
 
     @property
-    def key(self) -> tuple[str, str]:
+    def key(self) -> Key:
         """Cells with the same key are chunks of one row."""
         return self.environment, self.algorithm
 
@@ -56,6 +56,10 @@ class Experiment(abc.ABC):
     @abc.abstractmethod
     def cells(self) -> list[Cell]:
         """The cells to compute. Building them is cheap; bad settings are refused here."""
+
+    def more_cells(self, seeds: Mapping[Key, int]) -> list[Cell] | None:
+        """The cells when some rows have more seeds than the settings say; None if seeds decide nothing here."""
+        return None
 
     @abc.abstractmethod
     def row(self, cell: Cell, arrays: Arrays) -> Row:

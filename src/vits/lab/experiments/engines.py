@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from vits.files import Arrays
 from vits.lab.experiments.base import Cell
+from vits.lab.results import Finding
 
 
 class Monitor:
@@ -20,6 +21,9 @@ class Monitor:
 
     def advance(self, cost: int) -> None:
         """The cost of what was just computed."""
+
+    def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:
+        """The statements that get more seeds, and the largest number of seeds they may get."""
 
 
 @runtime_checkable

@@ -9,7 +9,8 @@ from typing_extensions import override
 from vits.environments.base import Environment
 from vits.files import Arrays
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, Statement, World, scored
+from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, World
+from vits.lab.experiments.statements import alike, less, scored
 from vits.lab.results import Claim, Results
 from vits.simulation import Trace, worlds
 
@@ -36,16 +37,14 @@ class FixedLinear(FixedArms):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """VITS-I and VITS-II close to LinTS, better than LMC-TS and VTS, each at its best setting."""
-        return scored(
-            "fixed-linear",
-            found,
-            *(
-                Statement("fixed-linear, tuned", name, sign, rival)
-                for name in ("vits_i", "vits_ii")
-                for sign, rival in (("~", "lin_ts"), ("<", "lmc_ts"), ("<", "vts"))
-            ),
-        )
+        """VITS-I and VITS-II close to LinTS, better than LMC-TS and VTS."""
+        statements = [
+            statement(world, name, rival)
+            for world in self.judged[-1:]
+            for name in ("vits_i", "vits_ii")
+            for statement, rival in ((alike, "lin_ts"), (less, "lmc_ts"), (less, "vts"))
+        ]
+        return scored("fixed-linear", found, *statements)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,9 +53,9 @@ class FixedLogistic(FixedArms):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """VITS better than all others, each at its best setting."""
+        """VITS better than all others."""
         rivals = ("laplace_ts", "lmc_ts", "ensemble_ts", "lin_ts", "vts")
-        statements = (Statement("fixed-logistic, tuned", "vits_ii", "<", rival) for rival in rivals)
+        statements = [less(world, "vits_ii", rival) for world in self.judged[-1:] for rival in rivals]
         return scored("fixed-logistic", found, *statements)
 
 

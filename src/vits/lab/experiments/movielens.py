@@ -18,18 +18,9 @@ from vits.environments.movielens import SCALES, MoviePrior, from_factors, movie_
 from vits.environments.movielens import MovieLens as Movies
 from vits.files import Arrays
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import (
-    Contender,
-    Model,
-    RegretExperiment,
-    Stage,
-    Statement,
-    World,
-    cheaper,
-    regret_row,
-    scored,
-)
+from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, World, regret_row
 from vits.lab.experiments.base import Cell
+from vits.lab.experiments.statements import cheaper, less, scored
 from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
 from vits.simulation import Trace, replay
@@ -120,17 +111,17 @@ class MovieLens(RegretExperiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """LinTS is worst; VITS is slightly better than LMC-TS and cheaper: at their best with a tempered prior."""
-        variants = ("vits_ii", "vits_ii_hf")
+        """LinTS is worst; VITS is slightly better than LMC-TS and cheaper."""
+        variants, (world, *others) = ("vits_ii", "vits_ii_hf"), self.judged
+        if others:
+            return []
         return [
-            *scored(
-                "movielens-lints", found, *(Statement(_TUNED, name, "<", "lin_ts") for name in (*variants, "lmc_ts"))
-            ),
+            *scored("movielens-lints", found, *(less(world, name, "lin_ts") for name in (*variants, "lmc_ts"))),
             *scored(
                 "movielens-vits",
                 found,
-                *(Statement(_TUNED, name, "<", "lmc_ts") for name in variants),
-                also=lambda: cheaper(found, [_TUNED], variants, "lmc_ts"),
+                *(less(world, name, "lmc_ts") for name in variants),
+                also=lambda: cheaper(found, [world], variants, "lmc_ts"),
             ),
         ]
 

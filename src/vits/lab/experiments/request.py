@@ -10,6 +10,9 @@ from vits import catalogue
 from vits.lab.experiments.base import Experiment
 from vits.lab.results import Record
 
+MOST_SEEDS = 2000
+"""The cap of runs until all claims are decided, unless another is given."""
+
 
 class Request(NamedTuple):
     """An experiment of the catalogue, and what to change of its preset; None leaves the preset's value."""
@@ -22,6 +25,8 @@ class Request(NamedTuple):
     data: Path | None = None
     tuning_seeds: int | None = None
     """Try the grids with this many tuning seeds, instead of running the preset's settings."""
+    most_seeds: int | None = None
+    """Add seeds until all claims are decided or rows have this many."""
 
 
 def plan(request: Request) -> tuple[Experiment, Record]:
@@ -56,6 +61,8 @@ def command(request: Request) -> str:
         "--horizon": request.horizon,
         "--algorithms": ",".join(request.algorithms) if request.algorithms else None,
     }
+    if request.most_seeds is not None:
+        words += ["--until-decided", "--max-seeds", str(request.most_seeds)]
     words += [word for name, value in options.items() if value is not None for word in (name, str(value))]
     return shlex.join(words)
 

@@ -14,9 +14,11 @@ import numpy as np
 from vits import files
 from vits.files import Arrays
 from vits.lab import results
+from vits.lab.compare import FEWEST, LOOK_EVERY
 from vits.lab.experiments.base import Cell, Experiment
 from vits.lab.experiments.engines import Engine, Local, Monitor
-from vits.lab.results import DamagedRun, Record, Results, Row, Summary
+from vits.lab.experiments.statements import unsettled
+from vits.lab.results import DamagedRun, Finding, Key, Record, Results, Row, Summary
 
 UNRECORDED = Record(command=None, changes=None)
 
@@ -29,6 +31,7 @@ def run(
     record: Record = UNRECORDED,
     engine: Engine | None = None,
     monitor: Monitor | None = None,
+    most_seeds: int | None = None,
 ) -> Results:
     """Compute the cells that are not in the folder yet, store each when it is finished, and write the summary last.
 
@@ -39,19 +42,60 @@ def run(
         record: how the run was started; stored before anything is computed.
         engine: where cells are computed; in this process by default.
         monitor: is told about progress.
+        most_seeds: add seeds where an undecided claim needs them until all claims are decided, or rows have this many.
 
     Returns:
         The results, which are also in the folder.
     """
     engine, monitor = engine or Local(), monitor or Monitor()
     settings, cells = experiment.settings(), experiment.cells()
+    if most_seeds is not None:
+        settings["until_decided"] = True
     try:
         record = _occupy(folder, settings, record)
     except OSError as error:
         raise ValueError(f"{folder} cannot be used: {error.strerror}; choose another folder") from None
+    stored: dict[Path, Arrays] = {}
+    while True:
+        _compute(experiment, folder, cells, stored, engine, monitor)
+        found = _results(
+            experiment,
+            folder,
+            cells,
+            stored,
+            Summary(
+                experiment=experiment.name,
+                preset=preset,
+                settings=settings,
+                versions={},
+                rows=[],
+                claims=[],
+                record=record,
+            ),
+        )
+        open_statements = unsettled(found.summary["claims"])
+        if most_seeds is None or (more := _more(experiment, found, open_statements, most_seeds)) is None:
+            break
+        monitor.undecided(open_statements, most_seeds)
+        cells = more
+    files.write_json(folder / results.SUMMARY, found.summary)
+    return found
+
+
+def _compute(
+    experiment: Experiment,
+    folder: Path,
+    cells: list[Cell],
+    stored: dict[Path, Arrays],
+    engine: Engine,
+    monitor: Monitor,
+) -> None:
+    """Fill `stored` with the arrays of all cells: those in the folder, and the others computed."""
     current = versions()
     marks = {_file(folder, cell): fingerprint(experiment.name, cell, current) for cell in cells}
-    stored = {file: arrays for file, mark in marks.items() if (arrays := _stored(file, mark)) is not None}
+    for file, mark in marks.items():
+        if file not in stored and (arrays := _stored(file, mark)) is not None:
+            stored[file] = arrays
     missing = [cell for cell in cells if _file(folder, cell) not in stored]
     total = sum(cell.cost for cell in cells)
     monitor.start(total, total - sum(cell.cost for cell in missing))
@@ -60,27 +104,40 @@ def run(
         stamp = {"fingerprint": [marks[file]], "commit": [current["commit"]]}
         stored[file] = {name: np.asarray(array) for name, array in {**computed, **stamp}.items()}
         files.save_arrays(file, stored[file])
-    joined = {
-        key: results.join(stored[_file(folder, cell)] for cell in chunks) for key, chunks in _grouped(cells).items()
-    }
-    summary = Summary(
-        experiment=experiment.name,
-        preset=preset,
-        settings=settings,
-        versions={**current, "commit": _commits(joined.values())},
-        rows=[_row(experiment, folder, chunks, joined[key]) for key, chunks in _grouped(cells).items()],
-        claims=[],
-        record=record,
-    )
+
+
+def _results(
+    experiment: Experiment, folder: Path, cells: list[Cell], stored: Mapping[Path, Arrays], summary: Summary
+) -> Results:
+    """The results of these cells, with the rows, the claims and the versions of the summary filled in."""
+    groups = _grouped(cells)
+    joined = {key: results.join(stored[_file(folder, cell)] for cell in chunks) for key, chunks in groups.items()}
+    summary["versions"] = {**versions(), "commit": _commits(joined.values())}
+    summary["rows"] = [_row(experiment, folder, chunks, joined[key]) for key, chunks in groups.items()]
     found = Results(folder, summary, joined)
     summary["claims"] = experiment.claims(found)
-    files.write_json(folder / results.SUMMARY, summary)
     return found
 
 
-def _grouped(cells: Iterable[Cell]) -> dict[tuple[str, str], list[Cell]]:
+def _more(experiment: Experiment, found: Results, undecided: list[Finding], most: int) -> list[Cell] | None:
+    """The cells with more seeds for the rows of undecided statements; None if there is nothing to add.
+
+    The next look is where the statement is expected to be decided, but at most half as many seeds again.
+    """
+    seeds = {(row["environment"], row["algorithm"]): row["seeds"] for row in found.summary["rows"]}
+    asked = dict(seeds)
+    for finding in undecided:
+        keys = [(environment, algorithm) for environment, algorithm in finding["rows"]]
+        now = min(seeds[key] for key in keys)
+        goal = max(FEWEST, now + LOOK_EVERY, min(finding["needed"] or most, now + now // 2))
+        goal = min(-(-goal // LOOK_EVERY) * LOOK_EVERY, most)
+        asked |= {key: max(asked[key], goal) for key in keys}
+    return None if asked == seeds else experiment.more_cells(asked)
+
+
+def _grouped(cells: Iterable[Cell]) -> dict[Key, list[Cell]]:
     """The cells of each row."""
-    groups: dict[tuple[str, str], list[Cell]] = {}
+    groups: dict[Key, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.key, []).append(cell)
     return groups

@@ -60,7 +60,10 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
         changes = run["record"]["changes"] if "record" in run else None
         for claim in run["claims"]:
             score = Score(
-                **claim,
+                claim["id"],
+                claim["claim"],
+                claim["verdict"],
+                claim["evidence"],
                 experiment=run["experiment"],
                 preset=run["preset"],
                 folder=str(folder),

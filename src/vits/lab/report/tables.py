@@ -27,7 +27,7 @@ def regret(summary: Summary) -> Table:
     horizons = sorted({row["horizon"] for row in rows})
     rounds = f"{horizons[0]:,} rounds" if len(horizons) == 1 else f"{horizons[0]:,} to {horizons[-1]:,} rounds"
     return Table(
-        _title(summary, f"regret after {rounds}, {rows[0]['seeds']} seeds"),
+        _title(summary, f"regret after {rounds}, {_seeds(rows)}"),
         ("environment", "algorithm", "mean ± s.e.", "median", "failed", "rounds/s"),
         [
             (
@@ -43,6 +43,11 @@ def regret(summary: Summary) -> Table:
     )
 
 
+def _seeds(rows: list[Row]) -> str:
+    counts = sorted({row["seeds"] for row in rows})
+    return f"{counts[0]:,} seeds" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} seeds"
+
+
 def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
     """An algorithm's posterior beside a reference, parameter by parameter."""
     names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")
@@ -56,9 +61,8 @@ def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
 def both_scales(summary: Summary) -> Table:
     """Cumulative regret at the end in probabilities, and its mean in logits."""
     rows = columns(summary)
-    seeds = max(row["seeds"] for row in rows)
     return Table(
-        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds, {seeds} seeds"),
+        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds, {_seeds(rows)}"),
         ("environment", "algorithm", "mean ± s.e.", "median", "logits", "failed", "rounds/s"),
         [
             (

@@ -1,0 +1,128 @@
+"""Claims of the paper as statements about regret, each decided by the rule of `vits.lab.compare`."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from vits.lab import compare, results
+from vits.lab.compare import ALIKE, FAILS, INCONCLUSIVE, Ends
+from vits.lab.results import Claim, Finding, Key, Results
+
+Values = Callable[[Results], tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " others"]]]
+"""Two values of every seed, from a run."""
+
+
+def final(found: Results, key: Key) -> Float[np.ndarray, " seeds"]:
+    """Cumulative regret at the end, seed by seed; NaN for seeds that failed."""
+    return results.final_regret(found.cells[key])
+
+
+class Statement(NamedTuple):
+    """Part of a claim: a value of each seed compared with another value of the same seed.
+
+    `keys` are the rows of the run (environment and algorithm) that the values come from.
+    """
+
+    text: str
+    rule: Ends
+    keys: tuple[Key, ...]
+    values: Values
+    margin: float = ALIKE
+
+
+def less(world: str, first: str, second: str, *, margin: float = ALIKE) -> Statement:
+    """In a world, the first algorithm has less final regret than the second."""
+    return _regrets("<", compare.less, world, first, second, margin)
+
+
+def alike(world: str, first: str, second: str, *, margin: float = ALIKE) -> Statement:
+    """In a world, two algorithms have about the same final regret."""
+    return _regrets("~", compare.alike, world, first, second, margin)
+
+
+def _regrets(sign: str, rule: Ends, world: str, first: str, second: str, margin: float) -> Statement:
+    keys = (world, first), (world, second)
+    values = lambda found: (final(found, keys[0]), final(found, keys[1]))  # noqa: E731
+    return Statement(f"{world}: {first} {sign} {second}", rule, keys, values, margin)
+
+
+def scored(id: str, found: Results, *statements: Statement, also: Callable[[], dict[str, str]] = dict) -> list[Claim]:
+    """Score a claim; no claim if a row that it is about was not run.
+
+    Args:
+        id: the claim.
+        found: the run.
+        statements: what has to hold; all share the level of the claim.
+        also: further evidence that seeds do not decide, with a verdict on each; called only if everything was run.
+    """
+    if any(key not in found.cells for statement in statements for key in statement.keys):
+        return []
+    alpha = compare.level(len(statements))
+    findings = [_finding(statement, found, alpha) for statement in statements]
+    others = also()
+    verdict = compare.all_of(*(finding["verdict"] for finding in findings), *others.values())
+    pieces = [f"{finding['text']}: {finding['verdict']}" for finding in findings]
+    pieces += [f"{text}: {each}" for text, each in others.items()]
+    claim = compare.claim(id, verdict, "; ".join(pieces))
+    claim["statements"] = findings
+    if deciding := _deciding(verdict, findings):
+        claim["seeds"] = max(finding["seeds"] for finding in deciding)
+    if verdict == INCONCLUSIVE:
+        needed = [finding["needed"] for finding in deciding]
+        known = [count for count in needed if count is not None]
+        claim["needed"] = max(known) if len(known) == len(needed) else None
+    return [claim]
+
+
+def _deciding(verdict: str, findings: list[Finding]) -> list[Finding]:
+    """The findings that a verdict rests on: the first one that fails, the undecided ones, or all if it holds."""
+    same = [each for each in findings if each["verdict"] == verdict]
+    return sorted(same, key=lambda each: each["seeds"])[:1] if verdict == FAILS else same
+
+
+def _finding(statement: Statement, found: Results, alpha: float) -> Finding:
+    decision = compare.decide(statement.rule, *statement.values(found), alpha=alpha, margin=statement.margin)
+    mean, low, high, reference, pairs = decision.difference
+    return Finding(
+        text=f"{statement.text}, {decision}",
+        verdict=decision.verdict,
+        rows=[list(key) for key in statement.keys],
+        seeds=pairs,
+        needed=decision.needed,
+        margin=statement.margin,
+        mean=_finite(mean),
+        low=_finite(low),
+        high=_finite(high),
+        reference=_finite(reference),
+        median=_finite(decision.median),
+        middle_mean=_finite(decision.middle_mean),
+        won=_finite(decision.won),
+    )
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity."""
+    return value if np.isfinite(value) else None
+
+
+def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second: str) -> dict[str, str]:
+    """Evidence and verdicts on: each of the firsts plays more rounds a second than the second, world by world."""
+    speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] or 0.0 for row in found.summary["rows"]}
+    pairs = [(world, first, speed[world, first], speed[world, second]) for world in worlds for first in firsts]
+    return {
+        f"{world}: {first} {fast:,.0f} rounds/s, {second} {slow:,.0f}": compare.is_faster(fast, slow)
+        for world, first, fast, slow in pairs
+    }
+
+
+def unsettled(claims: Sequence[Claim]) -> list[Finding]:
+    """The undecided statements of undecided claims: a claim that fails for one statement needs no other."""
+    return [
+        finding
+        for claim in claims
+        if claim["verdict"] == INCONCLUSIVE
+        for finding in claim.get("statements", [])
+        if finding["verdict"] == INCONCLUSIVE
+    ]
