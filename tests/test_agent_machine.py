@@ -1,5 +1,6 @@
 """An agent against a simple model of what it should know, through any sequence of calls."""
 
+import copy
 import tempfile
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from hypothesis.stateful import (
     consumes,
     invariant,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
 
 import vits
+from vits.agent import ExpiredDecision, InvalidReward, RewardGivenAlready, UnknownDecision
 
 NAMES = ["a", "b", 3, ("d", 1), None, 2.5, "g", "h", "i"]
 LIMIT = 4
@@ -25,6 +28,9 @@ LIMIT = 4
 
 def phi(context, arm):
     return [context, float(NAMES.index(arm)) / 4.0]
+
+
+STATE = ("arms", "born", "waiting", "expired", "learned", "unlearned", "decisions", "made", "sums")
 
 
 class AgentMachine(RuleBasedStateMachine):
@@ -40,7 +46,10 @@ class AgentMachine(RuleBasedStateMachine):
         self.born = 2
         self.waiting = {}  # id -> (arm, its number, features), the oldest first
         self.expired, self.learned, self.unlearned, self.decisions = set(), 0, 0, 0
+        self.made = set()  # ids that the agent can know
         self.sums = {}
+        self.ever = set()  # all ids, those of other lives included
+        self.saved = None
 
     def make(self):
         return vits.Agent("lin_ts", vits.models.linear(2), arms=["a", "b"], features=phi, max_pending=LIMIT)
@@ -69,6 +78,9 @@ class AgentMachine(RuleBasedStateMachine):
         row = self.features(float(number), decision.arm)
         np.testing.assert_allclose(decision.features, row)
         self.decisions += 1
+        assert decision.id not in self.ever
+        self.ever.add(decision.id)
+        self.made.add(decision.id)
         self.waiting[decision.id] = (decision.arm, self.arms[decision.arm], row)
         while len(self.waiting) > LIMIT:
             oldest = next(iter(self.waiting))
@@ -78,6 +90,14 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule(target=settled, name=consumes(decided), reward=st.integers(-4, 4))
     def learn(self, name, reward):
+        if name not in self.made:
+            with pytest.raises(UnknownDecision):
+                self.agent.learn(name, float(reward))
+            return name
+        if name not in self.waiting and name not in self.expired:
+            with pytest.raises((RewardGivenAlready, ExpiredDecision)):
+                self.agent.learn(name, float(reward))
+            return name
         if name in self.expired:
             with pytest.raises(ValueError, match="is no longer pending"):
                 self.agent.learn(name, float(reward))
@@ -94,7 +114,9 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule(name=settled)
     def learn_again(self, name):
-        with pytest.raises(ValueError, match=r"given already|no longer pending"):
+        if name in self.waiting:  # settled in a life that was given up since
+            return
+        with pytest.raises((RewardGivenAlready, ExpiredDecision) if name in self.made else UnknownDecision):
             self.agent.learn(name, 1.0)
 
     @rule(text=st.text(max_size=5))
@@ -104,8 +126,9 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule(name=decided)
     def learn_nonsense(self, name):
-        with pytest.raises(ValueError, match=r"the reward must be finite|no longer pending"):
+        with pytest.raises((InvalidReward, ExpiredDecision, RewardGivenAlready, UnknownDecision)) as error:
             self.agent.learn(name, float("nan"))
+        assert (error.type is InvalidReward) == (name in self.waiting)
 
     @rule(name=st.sampled_from(NAMES))
     def add(self, name):
@@ -132,6 +155,26 @@ class AgentMachine(RuleBasedStateMachine):
         with tempfile.TemporaryDirectory() as folder:
             self.agent.save(Path(folder) / "agent")
             self.agent = self.load(Path(folder) / "agent")
+
+    @rule()
+    def save(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.agent.save(Path(folder) / "agent")
+            self.file = (Path(folder) / "agent").read_bytes()
+        self.saved = copy.deepcopy({name: getattr(self, name) for name in STATE})
+
+    @precondition(lambda self: self.saved is not None)
+    @rule()
+    def go_back_to_what_was_saved(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "agent").write_bytes(self.file)
+            self.agent = self.load(Path(folder) / "agent")
+        for name, value in copy.deepcopy(self.saved).items():
+            setattr(self, name, value)
+
+    @rule(seed=st.integers(0, 3))
+    def go_on_with_a_fork(self, seed):
+        self.agent = self.agent.fork(seed)
 
     @invariant()
     def counts_agree(self):
