@@ -31,6 +31,8 @@ PROGRAMS = 256
 LAPACK = threading.RLock()
 """Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
 
+_NO_LOCK = contextlib.nullcontext()
+
 _SEQUENTIAL = {"xla_cpu_scheduler_type": "CPU_SCHEDULER_TYPE_MEMORY_OPTIMIZED"}
 
 
@@ -228,7 +230,7 @@ class Learner:
             first = jax.tree.map(lambda rows: rows[:1], batch)
             program = self.one.lower(*arguments[:-1], first).as_text()
             self._calls_batched_lapack = linalg.calls_batched_lapack(program)
-        with LAPACK if self._calls_batched_lapack else contextlib.nullcontext():
+        with LAPACK if self._calls_batched_lapack else _NO_LOCK:
             arrays, numbers = self.one(*arguments) if len(batch.rewards) == 1 else self.many(*arguments, count)
             return arrays, Report(*np.asarray(numbers).tolist())
 

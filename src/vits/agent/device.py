@@ -19,7 +19,7 @@ def device() -> Any:
     if default.platform != "cpu":
         return default
     try:
-        from jax._src.lib import xla_client
+        from jax._src.lib import xla_client  # type: ignore[attr-defined]
 
         client: Any = xla_client.make_cpu_client(asynchronous=False)
         return client.devices()[0]

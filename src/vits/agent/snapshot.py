@@ -219,26 +219,29 @@ class Snapshot(NamedTuple):
         batch = Batch(rows, rewards, slots, *_padded_menus(menus, self.longest_menu))
         larger = self._with_room(room)
         state, report = larger._updated(key, counts.updates, batch)
-        # A retry of a rejected update uses fresh randomness.
-        counts = counts._replace(updates=counts.updates + count, rejected=counts.rejected + report.rejected)
+        updates = counts.updates + count  # a retry of a rejected update uses fresh randomness
         if report.rejected:
+            counts = counts._replace(updates=updates, rejected=counts.rejected + report.rejected)
             reason = REASONS[report.reason]
             message = (
                 f"an update with reward {rewards[report.first_rejected]:g} was rejected, because {reason}; nothing was "
                 "learned, and decisions still wait for their reward"
             )
             return self._replace(counts=counts), RejectedUpdate(message, reason)
-        by_arm = dict(counts.by_arm)
-        for arm in played:
-            if arm is not None:
-                by_arm[arm.created] = by_arm.get(arm.created, 0) + 1
+        by_arm = counts.by_arm
+        if self.settings.is_named:
+            by_arm = dict(by_arm)
+            for arm in played:
+                if arm is not None:
+                    by_arm[arm.created] = by_arm.get(arm.created, 0) + 1
         counts = counts._replace(
+            updates=updates,
             observations=counts.observations + count,
             step_capped=counts.step_capped + report.step_capped,
             refreshed=counts.refreshed + report.refreshed,
             by_arm=by_arm,
         )
-        return larger._with_state(state, room)._replace(counts=counts), None
+        return larger._with_state(state, room, counts), None
 
     def with_settled(self, ids: Sequence[str], unlearned: int) -> "Snapshot":
         """The snapshot in which these decisions have their reward; `unlearned` rewards were of arms that are gone."""
@@ -328,9 +331,9 @@ class Snapshot(NamedTuple):
         state = moved(self.state, compiled.initial_state(policy, key))
         return assembled(self.settings, slots, capacity, self.rows, policy, state, self.arms, self.counts)
 
-    def _with_state(self, state: Arrays, rows: int) -> "Snapshot":
+    def _with_state(self, state: Arrays, rows: int, counts: Counts | None = None) -> "Snapshot":
         view = self.view if self.chooser is None else self.chooser.view(self.policy_arrays, state)
-        return self._replace(state_arrays=state, rows=rows, view=view)
+        return self._replace(state_arrays=state, rows=rows, view=view, counts=counts or self.counts)
 
     def _check_named(self) -> None:
         if not self.settings.is_named:
