@@ -50,7 +50,7 @@ test-lowest: .venv-lowest/done
 	tests/test_agent*.py tests/test_simulation.py tests/test_cli.py
 
 docs: .venv/dev
-	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --builder html docs docs/_build
+	$(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --keep-going --builder html docs docs/_build
 
 faults: .venv/dev
 	$(BIN)/python -m trust faults

@@ -21,7 +21,6 @@ root_doc = "index"
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
-suppress_warnings = ["myst.xref_missing"]  # links out of the site, to source files; tests follow them
 
 html_theme = "furo"
 html_title = f"vits {release}"
@@ -51,6 +50,14 @@ def plain_text(_app: Any, _what: str, _name: str, _obj: Any, _options: Any, line
             lines[i] = "".join(pieces)
 
 
+def short_types(
+    _app: Any, _what: str, _name: str, _obj: Any, _options: Any, signature: str | None, returns: str | None
+) -> tuple[str | None, str | None]:
+    """Name arrays as the sources do, not by where JAX keeps them."""
+    short = [text and re.sub(r"\bjaxlib\.[\w.]*Array\b", "Array", text) for text in (signature, returns)]
+    return short[0], short[1]
+
+
 def write_pages(_app: Any) -> None:
     """Write the pages that are made from the package."""
     generate.write(Path(__file__).parent / "reference")
@@ -66,4 +73,5 @@ def setup(app: Any) -> None:
     """Connect the functions above."""
     app.connect("builder-inited", write_pages)
     app.connect("build-finished", check_pages)
+    app.connect("autodoc-process-signature", short_types)
     app.connect("autodoc-process-docstring", plain_text, priority=400)  # before napoleon

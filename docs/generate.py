@@ -57,6 +57,8 @@ def page(package: str) -> str:
         module = importlib.import_module(name)
         own = [member for member in public_names(module) if id(getattr(module, member)) not in seen]
         seen |= {id(getattr(module, member)) for member in own}
+        if hasattr(module, "__all__"):  # sorted by name; functions are what most readers look for
+            own.sort(key=lambda member: inspect.isclass(getattr(module, member)))
         if name != package:
             parts.append(f"## {name}\n")
         parts.append(f"```{{eval-rst}}\n.. automodule:: {name}")
