@@ -69,7 +69,8 @@ def texts():
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield text, path
     for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
-        if not path.name.startswith("new-"):  # these name what the reader adds
+        is_generated = {"_build", "api"} & set(path.parts)
+        if not is_generated and not path.name.startswith("new-"):  # these name what the reader adds
             yield path.read_text(), path
 
 
@@ -158,7 +159,6 @@ def test_the_lowest_versions_that_are_tested_are_those_that_are_promised():
     lines = (ROOT / "constraints-lowest.txt").read_text().splitlines()
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))
     promised = dict(line.split(">=") for line in PROJECT["dependencies"])
-    assert tested.pop("jaxlib") == tested["jax"]
     assert tested.keys() == promised.keys()
     for name, version in promised.items():
         assert tested[name] in (version, f"{version}.0"), name
