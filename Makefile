@@ -19,7 +19,7 @@ setup: .venv/dev
 	@touch $@
 
 demo: .venv/core
-	$(BIN)/vits run linear --preset quick --out results/demo
+	$(BIN)/vits run linear --preset figure --out results/demo
 
 check: .venv/dev
 	$(BIN)/ruff check .

@@ -79,6 +79,7 @@ _EXPERIMENTS = (
         "linear bandit, ill- and well-conditioned contexts",
         "figure 1",
         "lab/experiments/linear.py",
+        presets=("quick", "paper", "figure"),
         claims={
             "linear-well": "zeta = 1: all methods are alike, LMC-TS with 10 steps slightly worse",
             "linear-ill": "zeta = 0.1: LMC-TS is worse even with 50 steps; VITS-II is about equal to LinTS",

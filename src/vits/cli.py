@@ -63,7 +63,7 @@ def list_() -> None:
 
 
 Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
-Preset = Annotated[str, typer.Option(help="quick or paper; quadratic also has tanh and tuned.")]
+Preset = Annotated[str, typer.Option(help="quick or paper; linear also has figure, quadratic tanh and tuned.")]
 Algorithms = Annotated[
     list[str] | None,
     typer.Option(metavar="A,B", help="Comma-separated names; the preset's by default. Given twice, the names add up."),
@@ -142,7 +142,7 @@ def _execute(request: "Request", folder: Path) -> None:
     from vits.lab import results
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
-    from vits.lab.report import page, views
+    from vits.lab.report import page, views, words
 
     experiment, record = plan(request)
     try:
@@ -161,6 +161,8 @@ def _execute(request: "Request", folder: Path) -> None:
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
     _print_report(page.write(found, pictures=pictures))
+    if said := words.sentences(found.summary):
+        out.print(f"\n{said}", highlight=False)
     if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
