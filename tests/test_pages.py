@@ -98,3 +98,9 @@ def test_the_site_builds_without_a_warning_and_names_everything_public(tmp_path)
     site = (tmp_path / "site/reference/api/agent.html").read_text()
     assert 'id="vits.agent.Agent.decide"' in site
     assert not re.search(r'(src|href)="https?://', (tmp_path / "site/index.html").read_text())  # works offline
+
+
+def test_the_map_of_the_architecture_names_every_module_and_nothing_else():
+    named = set(re.findall(r"`([\w/]+\.py)`", (DOCS / "architecture.md").read_text()))
+    modules = {str(path.relative_to(ROOT / "src/vits")) for path in (ROOT / "src/vits").rglob("*.py")}
+    assert named == modules
