@@ -1,29 +1,22 @@
 """The command line: it parses, calls and prints. Heavy imports happen only when something runs."""
 
-import contextlib
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 from typer.exceptions import TyperException
 
 from vits import catalogue, validate
 from vits.datasets import paths
 
 if TYPE_CHECKING:
-    from vits.lab.experiments.engines import Monitor
     from vits.lab.experiments.request import Request
-    from vits.lab.report.tables import Table as Content
-    from vits.lab.results import Finding
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -142,11 +135,11 @@ def _execute(request: "Request", folder: Path) -> None:
     from vits.lab import results
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
-    from vits.lab.report import page, views, words
+    from vits.lab.report import console, page, views, words
 
     experiment, record = plan(request)
     try:
-        with _bar() as monitor:
+        with console.progress_bar(err) as monitor:
             found = run(
                 experiment, folder, preset=request.preset, record=record, monitor=monitor, most_seeds=request.most_seeds
             )
@@ -154,7 +147,7 @@ def _execute(request: "Request", folder: Path) -> None:
         err.print("interrupted; run the same command again to resume")
         sys.stdout.flush()
         os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
-    _print_table(views.table(found.summary))
+    console.print_table(out, views.table(found.summary))
     if request.most_seeds is not None:
         for claim in found.summary["claims"]:
             out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
@@ -166,48 +159,6 @@ def _execute(request: "Request", folder: Path) -> None:
     if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _bar() -> "Iterator[Monitor]":
-    """A progress bar that appears when a run starts to compute."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    from typing_extensions import override
-
-    from vits.lab.experiments.base import Cell
-    from vits.lab.experiments.engines import Monitor
-
-    columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    # The speeds of algorithms differ by far, so the time left comes from the last hour, not from the last half minute.
-    bar = Progress(*columns, console=err, speed_estimate_period=3600.0)
-    task = bar.add_task("starting")
-
-    class Bar(Monitor):
-        @override
-        def start(self, total: int, found: int) -> None:
-            bar.reset(task, total=total, completed=found)
-            bar.start()
-
-        @override
-        def cell(self, cell: Cell) -> None:
-            bar.update(task, description=f"{cell.algorithm}, {cell.environment}")
-
-        @override
-        def advance(self, cost: int) -> None:
-            bar.advance(task, cost)
-
-        @override
-        def undecided(self, statements: Sequence["Finding"], most_seeds: int) -> None:
-            bar.print(f"{len(statements)} statements are undecided (at most {most_seeds:,} seeds):", highlight=False)
-            for each in statements:
-                bar.print(f"  {each['text']}", highlight=False, markup=False, soft_wrap=True)
-
-    try:
-        yield Bar()
-        bar.update(task, description="done")
-    finally:
-        if bar.live.is_started:
-            bar.stop()
 
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
@@ -237,9 +188,9 @@ def data_(
 def show(folder: Folder) -> None:
     """Print the table of a finished run."""
     from vits.lab import results
-    from vits.lab.report import views
+    from vits.lab.report import console, views
 
-    _print_table(views.table(results.load(folder).summary))
+    console.print_table(out, views.table(results.load(folder).summary))
 
 
 @app.command(epilog="Example: [bold]vits plot results/linear-quick[/]")
@@ -271,46 +222,10 @@ def claims(
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
 ) -> None:
     """Print what the paper claims, and the verdicts of these runs."""
-    if form not in _FORMATS:
-        raise validate.unknown("format", form, _FORMATS)
-    from vits.lab.report import scorecard
+    from vits.lab.report import console, scorecard
 
-    _FORMATS[form](scorecard.scorecard(folders))
-
-
-def _claims_json(scores: list[Any]) -> None:
-    print(json.dumps([score._asdict() for score in scores], indent=1))
-
-
-def _claims_markdown(scores: list[Any]) -> None:
-    from vits.lab.report import scorecard
-
-    print(scorecard.markdown(scores))
-
-
-def _claims_table(scores: list[Any]) -> None:
-    from vits.lab.report import scorecard
-
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_lines=True)
-    table.add_column("claim", ratio=5)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("evidence", ratio=6)
-    for score in scores:
-        run = f"{score.experiment}\n{score.run}".strip()
-        evidence = [*score.findings, *(f"(changed: {change})" for change in score.changes)]
-        evidence += [f"(not counted: {other})" for other in score.others]
-        verdict = Text(score.verdict, _COLOURS.get(score.verdict, "dim")) + Text(f"\n{run}", "dim")
-        table.add_row(
-            Text(f"{score.id}\n", "bold") + Text(score.claim, "not bold"),
-            verdict,
-            Text("\n".join(f"• {piece}" for piece in evidence)),
-        )
-    out.print(table)
-    out.print(f"{len(scores)} claims: {scorecard.tally(scores)}", highlight=False)
-
-
-_FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claims_json}
-_COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
+    printed = validate.choice("format", form, console.FORMATS)
+    printed(out, scorecard.scorecard(folders))
 
 
 @app.command(epilog="Example: [bold]vits check clicks.npz --model logistic --algorithm vits_ii[/]")
@@ -328,7 +243,7 @@ def check(
     catalogue.algorithm(algorithm)
     from vits.lab import posterior_check
     from vits.lab.plots import posterior_check as pictures
-    from vits.lab.report import tables
+    from vits.lab.report import console, tables
 
     rows = posterior_check.load(data)
     given: dict[str, Any] = {"inverse_temperature": inverse_temperature, "prior_precision": prior_precision}
@@ -338,7 +253,7 @@ def check(
         algorithm,
         **{name: value for name, value in given.items() if value is not None},
     )
-    _print_table(tables.posteriors(algorithm, len(rows.rewards), found.figures()))
+    console.print_table(out, tables.posteriors(algorithm, len(rows.rewards), found.figures()))
     out.print(found.sentence, soft_wrap=True)
     _print_pictures([pictures.draw(found, folder / "check.png")])
 
@@ -350,26 +265,6 @@ def _print_pictures(paths: Iterable[Path]) -> None:
 
 def _print_report(path: Path) -> None:
     out.print(f"report: {path}", soft_wrap=True)
-
-
-def _print_table(content: "Content") -> None:
-    table = Table(
-        title=content.title,
-        title_justify="left",
-        header_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-    for i, name in enumerate(content.columns):
-        table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")
-    group = None
-    for first, *others in content.rows:
-        if first != group and group is not None:
-            table.add_section()
-        table.add_row("" if first == group else first, *others)
-        group = first
-    out.print(table)
 
 
 def _keep_compiled_programs() -> None:

@@ -1,0 +1,113 @@
+"""Tables, claims and progress on a terminal."""
+
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+from typing_extensions import override
+
+from vits.lab.experiments.base import Cell
+from vits.lab.experiments.engines import Monitor
+from vits.lab.report import scorecard, tables
+from vits.lab.report.scorecard import Score
+from vits.lab.results import Finding
+
+COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
+
+
+def print_table(out: Console, content: tables.Table) -> None:
+    """Print a table; rows with the same first column are a group."""
+    table = Table(
+        title=content.title,
+        title_justify="left",
+        header_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for i, name in enumerate(content.columns):
+        table.add_column(name, no_wrap=True, justify="left" if i < content.texts else "right")
+    group = None
+    for first, *others in content.rows:
+        if first != group and group is not None:
+            table.add_section()
+        table.add_row("" if first == group else first, *others)
+        group = first
+    out.print(table)
+
+
+def _claims_json(out: Console, scores: list[Score]) -> None:
+    print(json.dumps([score._asdict() for score in scores], indent=1))
+
+
+def _claims_markdown(out: Console, scores: list[Score]) -> None:
+    print(scorecard.markdown(scores))
+
+
+def _claims_table(out: Console, scores: list[Score]) -> None:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_lines=True)
+    table.add_column("claim", ratio=5)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("evidence", ratio=6)
+    for score in scores:
+        run = f"{score.experiment}\n{score.run}".strip()
+        evidence = [*score.findings, *(f"(changed: {change})" for change in score.changes)]
+        evidence += [f"(not counted: {other})" for other in score.others]
+        verdict = Text(score.verdict, COLOURS.get(score.verdict, "dim")) + Text(f"\n{run}", "dim")
+        table.add_row(
+            Text(f"{score.id}\n", "bold") + Text(score.claim, "not bold"),
+            verdict,
+            Text("\n".join(f"• {piece}" for piece in evidence)),
+        )
+    out.print(table)
+    out.print(f"{len(scores)} claims: {scorecard.tally(scores)}", highlight=False)
+
+
+FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claims_json}
+"""How claims can be printed."""
+
+
+class _Bar(Monitor):
+    """A bar that appears when a run starts to compute."""
+
+    def __init__(self, out: Console):
+        columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        # The speeds of algorithms differ by far, so the time left comes from the last hour, not the last half minute.
+        self.bar = Progress(*columns, console=out, speed_estimate_period=3600.0)
+        self.task = self.bar.add_task("starting")
+
+    @override
+    def start(self, total: int, found: int) -> None:
+        self.bar.reset(self.task, total=total, completed=found)
+        self.bar.start()
+
+    @override
+    def cell(self, cell: Cell) -> None:
+        self.bar.update(self.task, description=f"{cell.algorithm}, {cell.environment}")
+
+    @override
+    def advance(self, cost: int) -> None:
+        self.bar.advance(self.task, cost)
+
+    @override
+    def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:
+        self.bar.print(f"{len(statements)} statements are undecided (at most {most_seeds:,} seeds):", highlight=False)
+        for each in statements:
+            self.bar.print(f"  {each['text']}", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextlib.contextmanager
+def progress_bar(out: Console) -> Iterator[Monitor]:
+    """A monitor that draws the progress of a run."""
+    monitor = _Bar(out)
+    try:
+        yield monitor
+        monitor.bar.update(monitor.task, description="done")
+    finally:
+        if monitor.bar.live.is_started:
+            monitor.bar.stop()
