@@ -28,6 +28,7 @@ from vits.history import Undoable
 from vits.inference import newton
 from vits.inference.base import Moments, Posterior
 from vits.inference.guards import choose, guarded, is_unresolved, overflowed
+from vits.inference.newton_free import FreeMinimum, minimum_free
 from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
 from vits.potentials import Data, Potential, SampleOptions
@@ -199,6 +200,9 @@ class EnsembleState(NamedTuple):
 class Ensemble(Posterior):
     """`num_members` models, each moved to its mode by at most K Newton steps after each observation.
 
+    With more than `vits.potentials.WIDE` parameters no matrix is formed: Newton's directions come from conjugate
+    gradients.
+
     `step_capped` in its reports says, of any member, that a step was damped, that a Hessian had to be raised, or that
     K steps were too few to come within `TOLERANCE` of the mode.
     """
@@ -227,28 +231,38 @@ class Ensemble(Posterior):
         size = 1.0 / view.inflation
 
         def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> newton.Descent:
+            def grad(theta: Float[Array, " params"]) -> Float[Array, " params"]:
+                return self.potential.grad(data, theta) - tilt
+
             def slopes(theta: Float[Array, " params"]) -> newton.Slopes:
                 grad, hessian = newton.slopes(self.potential, data, theta)
                 return newton.Slopes(grad - tilt, hessian)
 
+            max_steps = jnp.where(size < 1.0, 1, self.num_steps)  # the mode of a mere sample is not to be reached
+            if is_wide:
+                return minimum_free(grad, start, tolerance=TOLERANCE, max_steps=max_steps, size=size)
             return newton.minimum(
                 slopes,
                 start,
                 floor=self.potential.prior.matrix,
                 share=newton.share_of(self.potential),
                 tolerance=TOLERANCE,
-                max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
+                max_steps=max_steps,
                 size=size,
             )
 
+        is_wide = members.shape[1] > potentials.WIDE
         descents = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
-        modes: newton.Minimum = descents.point
+        modes: newton.Minimum | FreeMinimum = descents.point
+        unresolved = jnp.asarray(False)
+        if isinstance(modes, newton.Minimum):
+            unresolved = jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov))
         return guarded(
             observation,
             state,
             EnsembleState(modes.theta, prior_tilts, seen),
             parameters=(modes.theta, modes.distance),
-            failures={Reason.UNRESOLVED: jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov))},
+            failures={Reason.UNRESOLVED: unresolved},
             step=jnp.min(descents.smallest_step),
             step_capped=jnp.any((descents.smallest_step < size) | modes.was_raised | (modes.distance > TOLERANCE)),
         )
@@ -274,7 +288,7 @@ def ensemble_ts(
     prior_precision: Scalar | float = 1.0,
     num_members: int = 30,
     num_steps: int = 10,
-    curvature: str | potentials.CurvatureForm = "exact",
+    curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
     """Ensemble sampling: plays one of M models at random, each fitted to its own prior draw and noisy rewards.
@@ -290,7 +304,8 @@ def ensemble_ts(
         num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
             its mode are reported by `info.step_capped`.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`.
+            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
+            no such form.
         data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
 
     Returns:
@@ -310,6 +325,7 @@ def ensemble_ts(
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
         curvature=curvature,
+        matrix_free=True,
         **data,
     )
     perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)

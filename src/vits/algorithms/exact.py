@@ -5,7 +5,7 @@ Langford and Schapire, "A contextual-bandit approach to personalized news articl
 """
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
@@ -41,6 +41,7 @@ class Exact(GaussianPosterior):
     """
 
     potential: Quadratic
+    num_matrices: ClassVar[int] = 3
 
     def init(self, key: Key[Array, ""]) -> ExactState:
         """The prior."""

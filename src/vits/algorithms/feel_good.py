@@ -349,6 +349,7 @@ def fg_ts(
         model,
         inverse_temperature=inverse_temperature,
         prior_precision=prior_precision,
+        matrix_free=sampler == "langevin",
         **data,
     )
     potential = feel_good_potential(

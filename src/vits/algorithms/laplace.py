@@ -7,7 +7,7 @@ The mode is followed by damped Newton steps, warm-started from the round before.
 Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -43,6 +43,7 @@ class Laplace(GaussianPosterior):
 
     potential: Potential
     num_steps: int
+    num_matrices: ClassVar[int] = 5
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
@@ -82,7 +83,7 @@ def laplace_ts(
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
     num_steps: int = 10,
-    curvature: str | potentials.CurvatureForm = "exact",
+    curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """Laplace-TS: Thompson sampling from the Gaussian at the posterior's mode.
@@ -96,7 +97,8 @@ def laplace_ts(
         num_steps: Newton steps a round at most, from the mode of the round before; mostly one is enough. Rounds that
             end away from the mode are reported by `info.step_capped`.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`.
+            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
+            no such form.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:

@@ -11,7 +11,7 @@ responsibilities r_ik = q(z_i = k) from the factors, and then the factors from t
 Reference: Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -79,6 +79,7 @@ class Mixture(Posterior):
     num_components: int
     num_steps: int
     buffer: Buffer
+    num_matrices: ClassVar[int] = 6
 
     def init(self, key: Key[Array, ""]) -> MixtureState:
         """The prior."""

@@ -11,7 +11,7 @@ For a quadratic U_t one step with rho = 1 is exact. Where a full step would over
 Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
 """
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,6 +76,7 @@ class Natural(GaussianPosterior):
     step_size: Scalar
     num_steps: int
     tolerance: Scalar | float = 0.0
+    num_matrices: ClassVar[int] = 8
 
     def init(self, key: Key[Array, ""]) -> NaturalState:
         """The prior."""
@@ -145,7 +146,7 @@ def vits_ng(
     step_size: Scalar | float | None = None,
     num_steps: int | None = None,
     tolerance: Scalar | float = 0.05,
-    curvature: str | potentials.CurvatureForm = "exact",
+    curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS with natural gradients: the same posterior in one or two steps, whatever the condition number.
@@ -162,7 +163,8 @@ def vits_ng(
         num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again.
         tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`.
+            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
+            no such form.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:

@@ -6,8 +6,11 @@ import typing
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from vits import validate
+import jax.numpy as jnp
+
+from vits import memory, validate
 from vits.models import RewardModel
+from vits.policies import PosteriorPolicy
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -29,9 +32,21 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             raise ValueError(
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
             )
-        return build(*args, **kwargs)
+        policy = build(*args, **kwargs)
+        check_memory(build.__name__, policy, model)
+        return policy
 
     return checked
+
+
+def check_memory(name: str, policy: Any, model: RewardModel) -> None:
+    """Refuse a policy whose matrices would not fit, before any of them is allocated."""
+    matrices = policy.posterior.num_matrices if isinstance(policy, PosteriorPolicy) else 0
+    memory.check(
+        f"{name} on a model with {model.num_params:,} parameters",
+        matrices * jnp.zeros(()).itemsize * float(model.num_params) ** 2,
+        "use a smaller model, or lmc_ts, which keeps no matrix",
+    )
 
 
 def hyperparameters(build: Callable[..., Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ ICML 2024, algorithms 1 to 3.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -87,6 +87,7 @@ class VITS(GaussianPosterior):
     inverse: InverseRule
     num_steps: int
     inflation: float = 1.0
+    num_matrices: ClassVar[int] = 6
 
     def init(self, key: Key[Array, ""]) -> VITSState:
         """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start."""
@@ -229,7 +230,7 @@ def vits_i(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
-    curvature: str | potentials.CurvatureForm = "exact",
+    curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS-I: Thompson sampling from a Gaussian variational posterior, with exact inverses.
@@ -245,7 +246,8 @@ def vits_i(
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`.
+            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
+            no such form.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
@@ -259,7 +261,12 @@ def vits_i(
         Clavier, Huix and Durmus, ICML 2024, algorithm 2.
     """
     potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, curvature=curvature, **data
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        curvature=curvature,
+        follows=True,
+        **data,
     )
     return _policy(
         model,
@@ -283,7 +290,7 @@ def vits_ii(
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
     inverse: str = "first_order",
-    curvature: str | potentials.CurvatureForm = "exact",
+    curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS-II: VITS-I with the inverse C = B^-1 followed to first order.
@@ -315,7 +322,12 @@ def vits_ii(
         Clavier, Huix and Durmus, ICML 2024, algorithm 3.
     """
     potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, curvature=curvature, **data
+        model,
+        inverse_temperature=inverse_temperature,
+        prior_precision=prior_precision,
+        curvature=curvature,
+        follows=True,
+        **data,
     )
     return _policy(
         model,
@@ -377,10 +389,8 @@ def vits_ii_hf(
     }
     scheme_of, usual = validate.choice("draws", draws, defaults)
     scheme = scheme_of(num_samples or usual)
-    # The Hessian is only for the size of the steps.
-    hessian = "gauss_newton" if isinstance(model, models.OutputModel) else "exact"
     potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, curvature=hessian, **data
+        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, follows=True, **data
     )
     return _policy(
         model,

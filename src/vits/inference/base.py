@@ -24,6 +24,9 @@ class Posterior(eqx.Module):
     is_chain: ClassVar[bool] = False
     """Whether draws are the positions of a Markov chain, which has to `advance` even without an observation."""
 
+    num_matrices: ClassVar[int] = 0
+    """How many matrices of the size of a covariance an update holds at once, about."""
+
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> State:
         """The state before any observation: the prior."""

@@ -44,12 +44,18 @@ __all__ = [
 ]
 
 
+WIDE = 1024
+"""A linear model with more parameters keeps no matrix for an algorithm that has none itself."""
+
+
 def potential(
     model: models.RewardModel,
     *,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
-    curvature: str | CurvatureForm = "exact",
+    curvature: str | CurvatureForm | None = None,
+    follows: bool = False,
+    matrix_free: bool = False,
     **data: Unpack[DataOptions],
 ) -> Potential:
     """The potential of a model, in the cheapest form the model allows.
@@ -59,7 +65,10 @@ def potential(
         inverse_temperature: eta.
         prior_precision: lambda, for the paper's prior N(0, I / (lambda eta)).
         curvature: what `hessian` returns for a model that is not generalised linear: "exact", "gauss_newton", or a
-            function like `vits.potentials.autodiff.exact`.
+            function like `vits.potentials.autodiff.exact`. By default "gauss_newton" where the model allows it.
+        follows: whether the algorithm asks for the largest curvature in every round, so that it is worth following.
+        matrix_free: whether the algorithm itself keeps no matrix. A wide linear model then keeps its observations
+            instead of a matrix.
         data: see `DataOptions`.
 
     Returns:
@@ -79,7 +88,8 @@ def potential(
     if fold_after is not None:
         _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
     store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)
-    if isinstance(model, models.Linear) and window is None and minibatch is None:
+    is_summed = window is None and minibatch is None and not (matrix_free and model.num_params > WIDE)
+    if isinstance(model, models.Linear) and is_summed:
         return Quadratic(eta, gaussian)
     if isinstance(model, models.Glm):
         return GlmPotential(
@@ -89,6 +99,7 @@ def potential(
             buffer=store,
             batch_size=minibatch,
             folds=fold_after is not None,
+            follows=follows or matrix_free,
         )
     return AutodiffPotential(
         model=model,

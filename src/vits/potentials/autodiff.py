@@ -242,10 +242,12 @@ def _shared_out(
     return tuple(x.reshape(points, -1, *x.shape[1:]) for x in (phi, r, weight))  # type: ignore[return-value]
 
 
-def resolve(curvature: str | CurvatureForm, model: RewardModel) -> CurvatureForm:
-    """The form itself, or the named one, if the model allows it."""
+def resolve(curvature: str | CurvatureForm | None, model: RewardModel) -> CurvatureForm:
+    """The form itself, or the named one, if the model allows it; None is Gauss-Newton's if the model allows that."""
     if callable(curvature):
         return curvature
+    if curvature is None:
+        return gauss_newton if isinstance(model, OutputModel) else exact
     form = validate.choice("curvature", curvature, CURVATURES)
     if curvature == "gauss_newton" and not isinstance(model, OutputModel):
         raise ValueError(

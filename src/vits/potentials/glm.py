@@ -11,13 +11,19 @@ from typing_extensions import override
 from vits import linalg
 from vits.history import Buffer, Rows
 from vits.models import Glm
+from vits.potentials import leading
 from vits.potentials.base import Centre, Derivatives, Expectations, Potential
-from vits.potentials.curvature import Dense
+from vits.potentials.curvature import Dense, largest, times
+from vits.potentials.leading import Leading
 from vits.potentials.prior import Prior
 from vits.types import Observation, Scalar
 
 REACH = 3.0
 """How many standard deviations of f a curvature that has no bound is looked at away from theta."""
+
+
+NARROW = 64
+"""Up to this many parameters the largest curvature is bounded by products of matrices; beyond, without a matrix."""
 
 
 class Folded(NamedTuple):
@@ -37,6 +43,7 @@ class GlmData(NamedTuple):
     history: Rows
     bound: Float[Array, "params params"] | None = None
     folded: Folded | None = None
+    leading: Leading | None = None
 
 
 class GlmPotential(Potential):
@@ -57,15 +64,17 @@ class GlmPotential(Potential):
     buffer: Buffer
     batch_size: int | None = None
     folds: bool = False
+    follows: bool = False
 
     def init(self) -> GlmData:
         """An empty history."""
-        accumulated = self.model.max_d2loss is not None and self.buffer.window is None
-        mean, precision = self.prior.mean, self.prior.matrix
+        is_bounded, is_narrow = self.model.max_d2loss is not None, self.model.num_params <= NARROW
+        follows = self.follows and is_bounded and not is_narrow
         return GlmData(
             self.buffer.init(self.model.dim, by_columns=True),
-            bound=precision if accumulated else None,
-            folded=Folded(precision, precision @ mean) if self.folds else None,
+            bound=self.prior.matrix if is_bounded and is_narrow and self.buffer.window is None else None,
+            folded=Folded(self.prior.matrix, times(self.prior.precision, self.prior.mean)) if self.folds else None,
+            leading=leading.unknown(self.model.num_params, largest(self.prior.precision)) if follows else None,
         )
 
     def observe(self, data: GlmData, observation: Observation, centre: Centre | None = None) -> GlmData:
@@ -73,12 +82,14 @@ class GlmPotential(Potential):
         bound, steepest = data.bound, self.model.max_d2loss
         if bound is not None and steepest is not None:
             bound = bound + jnp.outer(self.inverse_temperature * steepest * observation.features, observation.features)
-        history = data.history.append(observation)
-        if data.folded is None:
-            return GlmData(history, bound)
-        if centre is None:
-            raise ValueError("centre must be given to a potential that folds observations, but is None")
-        return GlmData(history, bound, self._fold(data.folded, history.evicted, centre))
+        data = data._replace(history=data.history.append(observation), bound=bound)
+        if data.folded is not None:
+            if centre is None:
+                raise ValueError("centre must be given to a potential that folds observations, but is None")
+            data = data._replace(folded=self._fold(data.folded, data.history.evicted, centre))
+        if data.leading is not None:
+            data = data._replace(leading=self._followed(data, data.leading, observation.features))
+        return data
 
     def count(self, data: GlmData) -> Int[Array, ""]:
         """How many observations are in the history, or were folded."""
@@ -88,7 +99,7 @@ class GlmPotential(Potential):
         """A sample of the history; its Hessian has a bound of its own, which can be larger."""
         if self.batch_size is None:
             return data
-        return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None)
+        return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None, leading=None)
 
     @override
     def inflation(self, data: GlmData) -> Scalar:
@@ -151,23 +162,58 @@ class GlmPotential(Potential):
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
 
         Near means within 1, and `REACH` standard deviations more if B is given. On a minibatch it is larger by the
-        factor that keeps the noise of the sample down.
+        factor that keeps the noise of the sample down. With more than `NARROW` parameters it is an upper estimate,
+        followed or by power iteration.
         """
         if data.bound is not None:
             return linalg.largest_eigenvalue_bound(data.bound)
+        if data.leading is not None:
+            return data.leading.limit
         deviations = None if sqrt_cov is None else _deviations(sqrt_cov)
 
-        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "d d"]:
+        def steepest(phi: Float[Array, "n d"], r: Float[Array, " n"]) -> Float[Array, " n"]:
             if self.model.max_d2loss is not None:
-                return _gram(phi, weight * self.model.max_d2loss)
+                return jnp.full_like(r, self.model.max_d2loss)
             f, reach = phi @ theta, jnp.ones_like(r)
             if deviations is not None:
                 reach = reach + REACH * deviations(phi)
             nearby = [self.model.d2loss(f + offset, r) for offset in (-reach, jnp.zeros_like(f), reach)]
-            return _gram(phi, weight * jnp.max(jnp.stack(nearby), axis=0))
+            return jnp.max(jnp.stack(nearby), axis=0)
 
-        bound = self.inverse_temperature * data.history.sum(term) + self._past_precision(data)
-        return self.inflation(data) * linalg.largest_eigenvalue_bound(bound)
+        def gram(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, "d d"]:
+            return _gram(phi, weight * steepest(phi, r))
+
+        if self.model.num_params <= NARROW:
+            bound = self.inverse_temperature * data.history.sum(gram) + self._past_precision(data)
+            return self.inflation(data) * linalg.largest_eigenvalue_bound(bound)
+
+        def product(x: Float[Array, " d"]) -> Float[Array, " d"]:
+            def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
+                return phi.T @ (self.inverse_temperature * weight * steepest(phi, r) * (phi @ x))
+
+            return data.history.sum(term, self._past_times(data, x))
+
+        return self.inflation(data) * leading.MARGIN * leading.power_iteration(product, theta)
+
+    def _followed(self, data: GlmData, known: Leading, row: Float[Array, " params"]) -> Leading:
+        """The leading directions of P0 + eta max l'' sum phi phi', which no Hessian exceeds."""
+        assert self.model.max_d2loss is not None
+        steepness = self.inverse_temperature * self.model.max_d2loss
+
+        def images_of(rows: Float[Array, "k d"]) -> tuple[Float[Array, "k d"], Scalar]:
+            def term(
+                phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+            ) -> tuple[Float[Array, "k d"], Scalar]:
+                tempered = steepness * weight
+                return ((rows @ phi.T) * tempered[None, :]) @ phi, tempered @ jnp.sum(jnp.square(phi), axis=1)
+
+            past = largest(self.prior.precision) if data.folded is None else jnp.trace(data.folded.precision)
+            return data.history.sum(term, (self._past_times(data, rows.T).T, past))
+
+        return leading.followed(known, row, images_of)
+
+    def _past_times(self, data: GlmData, x: Float[Array, "params *n"]) -> Float[Array, "params *n"]:
+        return times(self.prior.precision if data.folded is None else data.folded.precision, x)
 
     def _past_precision(self, data: GlmData) -> Float[Array, "params params"]:
         """Of the prior, and of what was folded into it."""
