@@ -117,6 +117,19 @@ def mapped_rows(
     return Offer(names, _stacked(rows), slice(None))
 
 
+def head_rows(
+    context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, heads: int, dim: int, dtype: Any
+) -> Offer:
+    """Named arms that share a model with one output each: one context for all, followed by the number of the output."""
+    names = _chosen(tuple(arms), available) or tuple(arms)
+    numbers_ = [arms[name].created for name in names]
+    if max(numbers_) >= heads:
+        new = next(name for name in names if arms[name].created >= heads)
+        raise ValueError(f"the model has {heads} outputs, and none for the new arm {new!r}")
+    shared = vector("the context", context, dim - 1, dtype)
+    return Offer(names, _stacked([np.append(shared, np.asarray(number, dtype)) for number in numbers_]), slice(None))
+
+
 def slot_rows(
     context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, slots: int, dim: int, dtype: Any
 ) -> Offer:

@@ -75,7 +75,7 @@ class Settings:
     @property
     def per_arm(self) -> bool:
         """Whether each arm has its own posterior."""
-        return self.is_named and self.features is None
+        return self.is_named and self.features is None and self.model.num_heads is None
 
     def policy(self, slots: int, capacity: int) -> Policy:
         """The policy with this many posteriors, if each arm has its own, and room for `capacity` observations."""
@@ -183,6 +183,8 @@ class Snapshot(NamedTuple):
             return arms_.given_rows(what, available, dim, dtype)
         if settings.features is not None:
             return arms_.mapped_rows(what, self.arms, available, settings.features, dim, dtype)
+        if settings.model.num_heads is not None:
+            return arms_.head_rows(what, self.arms, available, settings.model.num_heads, dim, dtype)
         return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
 
     def parameters(self, key: Array, number: int) -> Float[np.ndarray, " params"] | None:
@@ -353,6 +355,9 @@ def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -
     """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
         validate.count("capacity", capacity)
+    heads = settings.model.num_heads
+    if settings.is_named and settings.features is None and heads not in (None, len(names)):
+        raise ValueError(f"the model has {heads} outputs, one for each arm, but there are {len(names)} arms")
     slots, room = slots_for(len(names) if settings.per_arm else 0), capacity or DEFAULT_CAPACITY
     policy = settings.policy(slots, room)
     if capacity is None and _stores_all(settings, slots):

@@ -66,7 +66,8 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         rewards: what arm a pays for class y, (classes, arms); or (luck, classes, arms), outcomes that are equally
             likely. By default the arms are the classes and the right one pays 1, the others 0.
         encoding: "disjoint" puts the row into block a of arm a's features, zeros elsewhere, for one posterior that all
-            arms share; "row" gives every arm the row itself, for policies with `per_arm=num_arms`.
+            arms share; "row" gives every arm the row itself, for policies with `per_arm=num_arms`; "head" gives arm a
+            the row followed by the number a, for networks with one output per arm, `mlp(dim, outputs=num_arms)`.
 
     Returns:
         An environment.
@@ -101,7 +102,7 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         rewards=jnp.asarray(table, float),
         encoding=ENCODINGS[encoding],
         num_arms=num_arms,
-        dim=num_features * num_arms if encoding == "disjoint" else num_features,
+        dim={"disjoint": num_features * num_arms, "row": num_features, "head": num_features + 1}[encoding],
     )
 
 
@@ -172,7 +173,11 @@ def _row(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms di
     return jnp.broadcast_to(row, (num_arms, row.shape[0]))
 
 
-ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row}
+def _head(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms dim"]:
+    return jnp.concatenate([_row(row, num_arms), jnp.arange(num_arms, dtype=row.dtype)[:, None]], axis=1)
+
+
+ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row, "head": _head}
 
 
 def _reward_table(labels: Any, rewards: Any) -> Float[np.ndarray, "luck classes arms"]:

@@ -18,6 +18,11 @@ class RewardModel(eqx.Module):
     reward_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
     """The least and the largest reward that the likelihood knows."""
 
+    @property
+    def num_heads(self) -> int | None:
+        """How many arms there must be, for a model with one output for each; the last feature is then the arm."""
+        return None
+
     @abc.abstractmethod
     def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
         """Expected reward of an arm."""

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key, PyTree
+from typing_extensions import override
 
 from vits import validate
 from vits.models.base import OutputModel, RewardModel
@@ -48,12 +49,12 @@ def away_from_zero(prior_mean: Float[Array, " params"], start: Float[Array, " pa
 
 
 class Network(eqx.Module):
-    """A multilayer perceptron with one output."""
+    """A multilayer perceptron with one output, or one for each arm."""
 
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array]
 
-    def __call__(self, features: Float[Array, " dim"]) -> Scalar:
+    def __call__(self, features: Float[Array, " dim"]) -> Float[Array, "*outputs"]:
         """The last layer is linear."""
         *hidden, last = self.layers
         for layer in hidden:
@@ -95,6 +96,25 @@ class Mlp(OutputModel):
     def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
         """Lecun's start, unless the prior mean is given and not zero."""
         return away_from_zero(prior_mean, self.init_params(key))
+
+
+class Heads(Mlp):
+    """f = output a of network(context), where the features of arm a are the context and, as the last one, a itself.
+
+    All arms share the hidden layers, so that a context of d features takes d inputs, whatever the number of arms.
+    """
+
+    @property
+    @override
+    def num_heads(self) -> int:
+        return int(self.network.layers[-1].out_features)
+
+    @override
+    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+        arm = features[-1].astype(int)
+        # JAX clips an index that is out of range silently, so mark the output NaN.
+        exists = (arm >= 0) & (arm < self.num_heads) & (features[-1] == arm.astype(features.dtype))
+        return jnp.where(exists, unflatten(self.network, theta)(features[:-1])[arm], jnp.nan)
 
 
 class Custom(RewardModel):
@@ -147,7 +167,13 @@ class CustomOutput(OutputModel):
         return away_from_zero(prior_mean, flatten(self.params if self.init_of is None else self.init_of(key)))
 
 
-def mlp(dim: int, hidden: Sequence[int] = (20, 20), activation: str | Callable[[Array], Array] = "tanh") -> Mlp:
+def mlp(
+    dim: int,
+    hidden: Sequence[int] = (20, 20),
+    activation: str | Callable[[Array], Array] = "tanh",
+    *,
+    outputs: int | None = None,
+) -> Mlp:
     """A neural network with Gaussian noise: `r = network(phi) + noise`.
 
     The prior is on all weights and biases, N(0, I / (lambda eta)) unless another is given. Since a network whose
@@ -158,6 +184,8 @@ def mlp(dim: int, hidden: Sequence[int] = (20, 20), activation: str | Callable[[
         dim: number of features of an arm.
         hidden: widths of the hidden layers.
         activation: "tanh", "square", "relu", "gelu", "silu", "softplus", "sigmoid", or a function.
+        outputs: number of arms, if each is to have an output of its own over shared hidden layers. `dim` is then the
+            number of features of the context, and the features of arm a are the context followed by the number a.
 
     Returns:
         The model.
@@ -166,19 +194,25 @@ def mlp(dim: int, hidden: Sequence[int] = (20, 20), activation: str | Callable[[
         >>> import vits
         >>> vits.models.mlp(20, hidden=(20, 20)).num_params
         861
+        >>> shared = vits.models.mlp(9, hidden=(50,), outputs=7)
+        >>> shared.num_params, shared.dim
+        (857, 10)
     """
     validate.count("dim", dim)
+    if outputs is not None:
+        validate.count("outputs", outputs)
     for width in hidden:
         validate.count("every width in hidden", width)
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
             raise validate.unknown("activation", activation, ACTIVATIONS)
         activation = ACTIVATIONS[activation]
-    sizes: list[int | Any] = [dim, *hidden, "scalar"]
+    sizes: list[int | Any] = [dim, *hidden, "scalar" if outputs is None else outputs]
     key = jax.random.key(0)  # only the shapes matter
     layers = tuple(eqx.nn.Linear(fan_in, fan_out, key=key) for fan_in, fan_out in itertools.pairwise(sizes))
     network = Network(layers, activation)
-    return Mlp(dim, flatten(network).size, network)
+    size = flatten(network).size
+    return Mlp(dim, size, network) if outputs is None else Heads(dim + 1, size, network)
 
 
 def custom(

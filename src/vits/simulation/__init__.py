@@ -170,6 +170,9 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
         raise ValueError(f"policy must be a policy, as vits.make gives one, but is {policy!r:.60}")
     validate.finite("environment", _numbers(environment))
     validate.finite("policy", _numbers(policy))
+    heads = policy.model.num_heads if isinstance(policy, PosteriorPolicy) else None
+    if heads is not None and heads != environment.num_arms:
+        raise ValueError(f"the model has {heads} outputs, one for each arm, but there are {environment.num_arms} arms")
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     if workers is None:
