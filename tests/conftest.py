@@ -5,11 +5,16 @@ from collections.abc import Iterator
 
 import jax
 import jax.experimental
+import jax.monitoring
 import matplotlib
 import pytest
 
 if not hasattr(jax, "enable_x64"):  # before JAX 0.8
     jax.enable_x64 = jax.experimental.enable_x64
+if not hasattr(jax.monitoring, "unregister_event_duration_listener"):
+    from jax._src import monitoring
+
+    jax.monitoring.unregister_event_duration_listener = monitoring._unregister_event_duration_listener_by_callback
 
 matplotlib.use("Agg")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
