@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all test-lowest check docs faults soak bench bench-figure clean
+.PHONY: setup demo test test-all test-lowest check docs faults soak bench bench-figure paper paper-docs clean
 
 setup: .venv/dev
 
@@ -20,6 +20,18 @@ setup: .venv/dev
 
 demo: .venv/core
 	$(BIN)/vits run linear --preset figure --out results/demo
+
+# Everything that the paper shows, until its claims are decided; resumes where it stopped. `make paper-linear` runs one.
+paper: .venv/core
+	$(BIN)/vits paper
+	$(MAKE) paper-docs
+
+paper-docs: .venv/core
+	$(BIN)/python -m vits.lab.report.paper
+
+paper-%: .venv/core
+	$(BIN)/vits paper $*
+	$(MAKE) paper-docs
 
 check: .venv/dev
 	$(BIN)/ruff check .

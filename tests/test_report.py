@@ -326,19 +326,32 @@ def scored(run, folder, preset, *claims, **changes):
 
 def test_every_claim_of_the_paper_is_listed_in_its_order(run, tmp_path):
     scores = scorecard.scorecard([scored(run, tmp_path / "a", "quick", ("theorem", "fails"), ("mine", "holds"))])
-    assert [score.id for score in scores] == [*catalogue.CLAIMS, "mine"]
-    assert {score.verdict for score in scores[:-2]} == {"not run"}
+    pairs = scorecard.paired(scores)
+    assert [best.id for _, best in pairs] == [*catalogue.CLAIMS, "mine"]
+    assert {best.verdict for _, best in pairs[:-2]} == {"not run"}
+    assert {written.verdict for written, _ in pairs} == {"not run"}
     # The theorem's came from linear, and nothing is claimed of the comparison.
-    assert {score.experiment for score in scores} == set(catalogue.EXPERIMENTS) - {"theory", "comparison"}
-    assert scorecard.tally(scores) == "1 holds, 1 fails, 15 not run"
-    assert scorecard.markdown(scores).splitlines()[-1] == "| **mine** about mine | holds | x<br>y | `linear`, quick |"
+    assert {best.experiment for _, best in pairs} == set(catalogue.EXPERIMENTS) - {"theory", "comparison"}
+    assert scorecard.tally(scores) == "as written: 17 not run; at its best: 1 holds, 1 fails, 15 not run"
+    assert scorecard.markdown(scores).splitlines()[-1] == "| **mine** about mine | not run | holds | x<br>y |"
+
+
+def test_the_two_readings_of_a_claim_stand_side_by_side(run, tmp_path):
+    folder = tmp_path / "a"
+    scored(run, folder, "paper", ("theorem", "fails"))
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["claims"].append({**summary["claims"][0], "reading": "as written", "verdict": "holds"})
+    (folder / "summary.json").write_text(json.dumps(summary))
+    written, best = next(pair for pair in scorecard.paired(scorecard.scorecard([folder])) if pair[0].id == "theorem")
+    assert (written.reading, written.verdict) == ("as written", "holds")
+    assert (best.reading, best.verdict) == ("at its best", "fails")
 
 
 def test_the_papers_preset_counts_before_quick_and_later_before_earlier(run, tmp_path):
     paper = scored(run, tmp_path / "paper", "paper", ("theorem", "holds"))
     quick = scored(run, tmp_path / "quick", "quick", ("theorem", "fails"), ("kl-alike", "fails"))
     later = scored(run, tmp_path / "later", "quick", ("kl-alike", "inconclusive"))
-    scores = {score.id: score for score in scorecard.scorecard([paper, quick, later, quick])}
+    scores = {best.id: best for _, best in scorecard.paired(scorecard.scorecard([paper, quick, later, quick]))}
     assert (scores["theorem"].verdict, scores["theorem"].folder) == ("holds", str(paper))
     assert scores["theorem"].others == (f"{quick} (quick): fails",)
     assert (scores["kl-alike"].verdict, scores["kl-alike"].folder) == ("inconclusive", str(later))
@@ -350,7 +363,7 @@ def test_a_run_that_changed_its_preset_counts_after_one_that_did_not_and_says_so
     less = results.Record(command="vits run", changes=["seeds 3 instead of 50"])
     changed = scored(run, tmp_path / "changed", "paper", ("theorem", "fails"), ("kl-alike", "fails"), record=less)
     python = scored(run, tmp_path / "python", "paper", ("kl-linear", "fails"), record=runs.UNRECORDED)
-    scores = {score.id: score for score in scorecard.scorecard([quick, tuned, changed, python])}
+    scores = {best.id: best for _, best in scorecard.paired(scorecard.scorecard([quick, tuned, changed, python]))}
     assert scores["kl-linear"].run == "paper, changes unknown"
     assert (scores["theorem"].verdict, scores["theorem"].run) == ("holds", "quick")
     assert scores["theorem"].others == (f"{changed} (paper, changed): fails", f"{tuned} (tuned): inconclusive")
@@ -369,13 +382,15 @@ def test_the_scorecard_is_printed_whole_in_80_columns(run, tmp_path):
     assert "…" not in done.stdout
     for name in catalogue.CLAIMS:
         assert name in done.stdout
-    assert "16 claims: 1 fails, 15 not run" in done.stdout
+    assert "16 claims. as written: 16 not run; at its best: 1 fails, 15 not run" in " ".join(done.stdout.split())
     listed = json.loads(vits("claims", folder, "--format", "json").stdout)
     assert listed[-1] == {
         "id": "theorem",
         "claim": "about theorem",
+        "reading": "at its best",
         "verdict": "fails",
         "evidence": "x; y",
+        "outcome": "fails",
         "experiment": "linear",
         "preset": "paper",
         "folder": str(folder),

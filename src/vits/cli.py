@@ -17,6 +17,7 @@ from vits.datasets import paths
 
 if TYPE_CHECKING:
     from vits.lab.experiments.request import Request
+    from vits.lab.results import Results
 
 app = typer.Typer(
     help="Thompson sampling for contextual bandits with posteriors that can be trusted.",
@@ -131,7 +132,7 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
     return list(dict.fromkeys(name.strip() for names in algorithms for name in names.split(",")))
 
 
-def _execute(request: "Request", folder: Path) -> None:
+def _execute(request: "Request", folder: Path) -> "Results":
     from vits.lab import results
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
@@ -159,6 +160,32 @@ def _execute(request: "Request", folder: Path) -> None:
     if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
         err.print("error: an algorithm failed on every seed")
         raise typer.Exit(1)
+    return found
+
+
+@app.command(epilog="Example: [bold]vits paper linear fixed-linear[/]")
+def paper(
+    experiments: Annotated[list[str] | None, typer.Argument(help="Experiments; all by default.")] = None,
+    data: Data = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("results/paper"),
+    keep: Annotated[Path, typer.Option(help="Folder for summaries and curves.")] = Path("paper"),
+) -> None:
+    """Run everything that the paper shows until its claims are decided. The same command resumes an interrupted run."""
+    from vits.lab.experiments.request import Request
+    from vits.lab.report import paper
+
+    for name in experiments or ():
+        catalogue.experiment(name)
+    jobs = [job for job in paper.JOBS if not experiments or job.experiment in experiments]
+    for i, job in enumerate(jobs, 1):
+        left = sum(each.hours for each in jobs[i - 1 :])
+        row = catalogue.experiment(job.experiment)
+        out.print(f"{i}/{len(jobs)}: {job.name}, about {job.hours:g} h; all that is left about {left:.1f} h")
+        source = data if row.data_set is not None else None
+        request = Request(job.experiment, job.preset, data=source, most_seeds=job.most_seeds)
+        found = _execute(request, folder / job.name)
+        paper.keep(found, keep / f"{job.name}.json")
+        out.print(f"kept: {keep / job.name}.json")
 
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
@@ -218,14 +245,16 @@ def report_(
 
 @app.command(epilog="Example: [bold]vits claims results/linear-paper results/kl-paper[/]")
 def claims(
-    folders: Annotated[list[Path], typer.Argument(help="Folders of finished runs.")],
+    folders: Annotated[
+        list[Path] | None, typer.Argument(help="Folders of finished runs; the results shipped with vits by default.")
+    ] = None,
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
 ) -> None:
-    """Print what the paper claims, and the verdicts of these runs."""
-    from vits.lab.report import console, scorecard
+    """Print what the paper claims, and the verdicts of these runs in both readings."""
+    from vits.lab.report import console, paper, scorecard
 
     printed = validate.choice("format", form, console.FORMATS)
-    printed(out, scorecard.scorecard(folders))
+    printed(out, scorecard.scorecard(folders) if folders else paper.shipped_scores())
 
 
 @app.command(epilog="Example: [bold]vits check clicks.npz --model logistic --algorithm vits_ii[/]")

@@ -20,6 +20,9 @@ TUNING = "-tuning"
 
 VERDICTS = ("holds", "fails", "inconclusive")
 
+READINGS = WRITTEN, BEST = ("as written", "at its best")
+"""A claim is read in two ways: the paper's algorithms to the letter, with its grids; or everything tuned and stable."""
+
 
 class _RequiredColumns(TypedDict):
     environment: str
@@ -82,6 +85,8 @@ class _RequiredOfClaim(TypedDict):
 class Claim(_RequiredOfClaim, total=False):
     """A claim of the paper, and the verdict on it. Claims that seeds decide have statements."""
 
+    reading: str
+    """One of `READINGS`; the second if it is missing."""
     statements: list[Finding]
     seeds: int
     """Paired seeds that it took to decide, or that were not enough."""

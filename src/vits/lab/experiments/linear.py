@@ -90,7 +90,7 @@ EXPERIMENT = Linear(
     seeds=50,
 )
 
-FIGURE = dataclasses.replace(EXPERIMENT, worlds=EXPERIMENT.worlds[:2], seeds=100, title="Linear bandit, figure 1").only(
+FIGURE = dataclasses.replace(EXPERIMENT, worlds=EXPERIMENT.worlds[:2], seeds=100).only(
     ["vits_ii", "vits_ii_hf", "lin_ts", "lmc_ts(10)", "lmc_ts(50)"]
 )
 """The paper's figure and its contenders: about a minute, and enough seeds to decide what is clear."""

@@ -14,21 +14,22 @@ CAP = "#C00000"
 """The colour of the paper's red line."""
 
 
-def steps(results: Results) -> Path:
-    """Median steps until KL <= epsilon against the condition number, one panel per step size.
+def steps(results: Results, path: Path | None = None) -> Path:
+    """Median steps until KL <= epsilon against the condition number, one panel per step size; from the summary alone.
 
     Where most seeds did not arrive there is a hollow mark on the line of the cap (a triangle), or above it if the
     accuracy is below the algorithm's floor (a square) or the algorithm diverged (a cross).
     """
     rows, settings = columns(results.summary), results.summary["settings"]
-    colours = style.colours(results.algorithms)
+    algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
+    colours = style.colours(algorithms)
     step_sizes = list(dict.fromkeys(row["step_size"] for row in rows))
     figure, panels = style.panels(len(step_sizes))
     for step_size, axes in zip(step_sizes, panels, strict=True):
-        for i, (name, dash) in enumerate(zip(results.algorithms, itertools.cycle(style.DASHES))):
+        for i, (name, dash) in enumerate(zip(algorithms, itertools.cycle(style.DASHES))):
             line = [row for row in rows if row["step_size"] == step_size and row["algorithm"] == name]
             # Marks side by side: many algorithms can miss the same target.
-            shift = 1.08 ** (i - 0.5 * (len(results.algorithms) - 1))
+            shift = 1.08 ** (i - 0.5 * (len(algorithms) - 1))
             # Thinner and thinner: curves that coincide are all seen.
             width = 3.4 - 0.3 * i
             _steps_line(axes, line, shift, color=colours[name], label=name, linestyle=dash, linewidth=max(width, 1.0))
@@ -42,7 +43,7 @@ def steps(results: Results) -> Path:
         panels[0].plot([], [], marker, color=style.NOTE, markerfacecolor="none", label=text)
     panels[0].plot([], [], color=CAP, linestyle="dashed", linewidth=1.2, label=f"cap, {settings['horizon']:,} steps")
     title = f"{settings['title']}: d = {settings['dim']}, medians, bars from the 10 % to the 90 % quantile"
-    return style.finish(figure, panels, title, results.folder / "steps.png")
+    return style.finish(figure, panels, title, path or results.folder / "steps.png")
 
 
 def _steps_line(axes: Axes, rows: list[dict[str, Any]], shift: float, **look: Any) -> None:

@@ -52,20 +52,22 @@ def _claims_markdown(out: Console, scores: list[Score]) -> None:
 def _claims_table(out: Console, scores: list[Score]) -> None:
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold", show_lines=True)
     table.add_column("claim", ratio=5)
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdicts", no_wrap=True)
     table.add_column("evidence", ratio=6)
-    for score in scores:
-        run = f"{score.experiment}\n{score.run}".strip()
-        evidence = [*score.findings, *(f"(changed: {change})" for change in score.changes)]
-        evidence += [f"(not counted: {other})" for other in score.others]
-        verdict = Text(score.verdict, COLOURS.get(score.verdict, "dim")) + Text(f"\n{run}", "dim")
-        table.add_row(
-            Text(f"{score.id}\n", "bold") + Text(score.claim, "not bold"),
-            verdict,
-            Text("\n".join(f"• {piece}" for piece in evidence)),
-        )
+    pairs = scorecard.paired(scores)
+    for pair in pairs:
+        verdicts, evidence = Text(), []
+        for score in pair:
+            verdicts += Text(f"{score.reading}:\n", "dim")
+            verdicts += Text(f"{score.verdict}\n", COLOURS.get(score.verdict, "dim"))
+            pieces = [*score.findings, *(f"(changed: {change})" for change in score.changes)]
+            pieces += [f"(not counted: {other})" for other in score.others]
+            if pieces:
+                evidence += [f"{score.reading} ({score.run}):", *(f"• {piece}" for piece in pieces)]
+        claim = Text(f"{pair[0].id}\n", "bold") + Text(pair[0].claim, "not bold")
+        table.add_row(claim, verdicts, Text("\n".join(evidence)))
     out.print(table)
-    out.print(f"{len(scores)} claims: {scorecard.tally(scores)}", highlight=False)
+    out.print(f"{len(pairs)} claims. {scorecard.tally(scores)}", highlight=False)
 
 
 FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claims_json}

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from vits import catalogue
-from vits.lab.results import VERDICTS, load_summary
+from vits.lab.results import BEST, READINGS, VERDICTS, WRITTEN, Summary, load_summary, outcome
 
 NOT_RUN = "not run"
 
@@ -15,12 +15,14 @@ UNKNOWN = ("not recorded",)
 
 
 class Score(NamedTuple):
-    """A claim and the verdict of the run that counts; `preset` and `folder` are empty where no run scores it."""
+    """A claim in one reading, and the verdict of the run that counts; `preset` and `folder` are empty without a run."""
 
     id: str
     claim: str
+    reading: str
     verdict: str
     evidence: str
+    outcome: str
     experiment: str
     preset: str = ""
     folder: str = ""
@@ -43,39 +45,49 @@ class Score(NamedTuple):
 
 
 def scorecard(folders: Iterable[str | Path]) -> list[Score]:
-    """Score every claim, in the paper's order; claims that are not the paper's come last.
+    """Score every claim in both readings by finished runs. See `scores`."""
+    return scores((str(folder), load_summary(folder)) for folder in dict.fromkeys(map(Path, folders)))
+
+
+def scores(runs: Iterable[tuple[str, Summary]]) -> list[Score]:
+    """Score every claim, in the paper's order and in both readings; claims that are not the paper's come last.
 
     Where several runs score a claim, one of a preset as it stands counts before one that changed something, the paper's
     preset before quick and quick before others, and of two that are alike in this the one that is named later.
 
     Args:
-        folders: finished runs.
+        runs: names and summaries.
 
     Returns:
-        One score per claim, `not run` where no run scores it.
+        Two scores per claim, `not run` where no run scores it.
     """
-    found: dict[str, list[Score]] = {name: [] for name in catalogue.CLAIMS}
-    for folder in dict.fromkeys(map(Path, folders)):
-        run = load_summary(folder)
+    found: dict[tuple[str, str], list[Score]] = {(name, each): [] for name in catalogue.CLAIMS for each in READINGS}
+    texts = dict(catalogue.CLAIMS)
+    for folder, run in runs:
         changes = run["record"]["changes"] if "record" in run else None
         for claim in run["claims"]:
             score = Score(
                 claim["id"],
                 claim["claim"],
+                claim.get("reading", BEST),
                 claim["verdict"],
                 claim["evidence"],
+                outcome(claim),
                 experiment=run["experiment"],
                 preset=run["preset"],
-                folder=str(folder),
+                folder=folder,
                 changes=UNKNOWN if changes is None else tuple(changes),
             )
-            found.setdefault(claim["id"], []).append(score)
-    return [_counting(name, scores) for name, scores in found.items()]
+            for reading in READINGS:
+                found.setdefault((score.id, reading), [])
+            found[score.id, score.reading].append(score)
+            texts[score.id] = score.claim
+    return [_counting(name, texts[name], reading, each) for (name, reading), each in found.items()]
 
 
-def _counting(name: str, scores: list[Score]) -> Score:
+def _counting(name: str, text: str, reading: str, scores: list[Score]) -> Score:
     if not scores:
-        return Score(name, catalogue.CLAIMS[name], NOT_RUN, "", catalogue.EXPERIMENT_OF_CLAIM[name])
+        return Score(name, text, reading, NOT_RUN, "", NOT_RUN, catalogue.EXPERIMENT_OF_CLAIM.get(name, ""))
     *others, chosen = sorted(scores, key=_weight)  # stable: the later one stays last
     return chosen._replace(others=tuple(f"{other.folder} ({other.run}): {other.verdict}" for other in others))
 
@@ -85,16 +97,29 @@ def _weight(score: Score) -> tuple[bool, int]:
 
 
 def tally(scores: Iterable[Score]) -> str:
-    """How many claims hold, fail and so on, in one line."""
-    counts = Counter(score.verdict for score in scores)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in (*VERDICTS, NOT_RUN) if counts[verdict])
+    """How many claims hold, fail and so on in each reading, in one line."""
+    scores = list(scores)
+    counts = {reading: Counter(score.verdict for score in scores if score.reading == reading) for reading in READINGS}
+    verdicts = (*VERDICTS, NOT_RUN)
+    return "; ".join(
+        f"{reading}: {', '.join(f'{found[verdict]} {verdict}' for verdict in verdicts if found[verdict])}"
+        for reading, found in counts.items()
+    )
+
+
+def paired(scores: Iterable[Score]) -> list[tuple[Score, Score]]:
+    """The two readings of each claim."""
+    by_claim: dict[str, dict[str, Score]] = {}
+    for score in scores:
+        by_claim.setdefault(score.id, {})[score.reading] = score
+    return [(each[WRITTEN], each[BEST]) for each in by_claim.values()]
 
 
 def markdown(scores: Iterable[Score]) -> str:
-    """The scorecard as a table in Markdown."""
-    lines = ["| claim | verdict | evidence | run |", "|---|---|---|---|"]
-    for score in scores:
-        run = f"`{score.experiment}`" + (f", {score.run}" if score.run else "")
-        cells = (f"**{score.id}** {score.claim}", score.verdict, "<br>".join(score.findings), run)
+    """The scorecard as a table in Markdown: one row per claim, one column per reading."""
+    lines = [f"| claim | {' | '.join(READINGS)} | evidence |", "|---|---|---|---|"]
+    for written, best in paired(scores):
+        shown = best if best.verdict != NOT_RUN else written
+        cells = (f"**{best.id}** {best.claim}", written.outcome, best.outcome, "<br>".join(shown.findings))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)

@@ -1,0 +1,243 @@
+"""The reproduction as data: a folder `paper/` with one JSON file per run, and what pages make of it.
+
+A file holds the summary of a run and its curves at a few rounds. Tables and figures of the documentation are generated
+from these files; nothing in them is typed by hand.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from vits import files
+from vits.files import Arrays
+from vits.lab.plots import curves, gaussian_target
+from vits.lab.plots.curves import Curve
+from vits.lab.report import scorecard, views, words
+from vits.lab.report.tables import Table
+from vits.lab.results import Key, Results, Row, Summary
+
+POINTS = 60
+"""Rounds at which curves are kept."""
+
+DIGITS = 5
+"""Significant digits of curves."""
+
+
+class Job(NamedTuple):
+    """A run of the reproduction: an experiment, its preset, a cap on seeds, and about how long it takes."""
+
+    experiment: str
+    preset: str
+    most_seeds: int | None
+    hours: float
+
+    @property
+    def name(self) -> str:
+        """The name of its folder and its file."""
+        return f"{self.experiment}-{self.preset}"
+
+
+JOBS = (
+    Job("compute", "paper", None, 0.03),
+    Job("kl", "paper", None, 0.6),
+    Job("fixed-linear", "paper", 10_000, 0.5),
+    Job("linear", "paper", 10_000, 0.8),
+    Job("fixed-logistic", "paper", 4000, 1.5),
+    Job("comparison", "paper", None, 0.2),
+    Job("theory", "paper", None, 2.5),
+    Job("quadratic", "tuned", 600, 2.5),
+    Job("movielens", "paper", 300, 3.0),
+    Job("quadratic", "paper", None, 10.0),
+)
+"""Everything that the paper shows, short runs first. Hours are on two cores, from runs and estimates."""
+
+
+class Kept(NamedTuple):
+    """A run as it is kept: its summary, and its curves by environment and algorithm (None where every seed failed)."""
+
+    summary: Summary
+    curves: dict[Key, Curve | None]
+
+
+def keep(found: Results, path: Path) -> None:
+    """Write a run to a file of the reproduction."""
+    rows: list[dict[str, Any]] = []
+    for row in found.summary["rows"]:
+        arrays = found.cells[row["environment"], row["algorithm"]]
+        commits = list(dict.fromkeys(str(commit) for commit in arrays["commit"]))
+        rows.append({**{name: value for name, value in row.items() if name != "files"}, "commits": commits})
+    kept = [curve for key, arrays in found.cells.items() if (curve := _curve(key, arrays)) is not None]
+    content: dict[str, Any] = {**found.summary, "rows": rows, "curves": kept}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.write_json(path, content)
+
+
+def _curve(key: Key, arrays: Arrays) -> dict[str, Any] | None:
+    """A curve as JSON; None if there is no regret."""
+    if "regret" not in arrays:
+        return None
+    found = curves.curve(arrays, POINTS)
+    values: dict[str, Any] = {"environment": key[0], "algorithm": key[1], "rounds": None, "mean": None, "error": None}
+    if found is not None:
+        values["rounds"] = found.rounds.tolist()
+        values["mean"] = _rounded(found.mean)
+        values["error"] = None if found.error is None else _rounded(found.error)
+    return values
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    return [float(f"{value:.{DIGITS}g}") for value in values]
+
+
+def load(folder: Path) -> dict[str, Kept]:
+    """The runs in a folder by name, in the order of `JOBS`; other files come last."""
+    order = [job.name for job in JOBS]
+    names = sorted((path.stem for path in folder.glob("*.json")), key=lambda name: (name not in order, name))
+    names.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return {name: _load(folder / f"{name}.json") for name in names}
+
+
+def _load(path: Path) -> Kept:
+    content = json.loads(path.read_bytes())
+    found: dict[Key, Curve | None] = {}
+    for each in content.pop("curves"):
+        error = each["error"]
+        found[each["environment"], each["algorithm"]] = (
+            None
+            if each["mean"] is None
+            else Curve(np.array(each["rounds"]), np.array(each["mean"]), None if error is None else np.array(error))
+        )
+    return Kept(cast(Summary, content), found)
+
+
+def scores(runs: Mapping[str, Kept]) -> list[scorecard.Score]:
+    """The scorecard of the reproduction."""
+    return scorecard.scores((f"paper/{name}.json", kept.summary) for name, kept in runs.items())
+
+
+# --- pages --------------------------------------------------------------------------------------------------------
+
+_BLOCK = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- end (?P=name) -->)", re.DOTALL)
+
+
+def filled(page: str, runs: Mapping[str, Kept]) -> str:
+    """A page with its blocks filled from the data. Blocks whose run is not there stay as they are."""
+    made, known = blocks(runs), {"all-scorecard", "all-tally", *(job.name for job in JOBS)}
+    if unknown := [match["name"] for match in _BLOCK.finditer(page) if match["name"] not in known]:
+        raise ValueError(f"a page asks for {', '.join(unknown)}, which nothing makes")
+    return _BLOCK.sub(lambda match: f"{match[1]}{made.get(match['name'], match['body'])}{match[4]}", page)
+
+
+def blocks(runs: Mapping[str, Kept]) -> dict[str, str]:
+    """The text of every block that pages may have: the scorecard, the tally, and one block per run."""
+    if not runs:
+        return {}
+    found = scores(runs)
+    own = {name: _section(name, kept) for name, kept in runs.items()}
+    return {"all-scorecard": scorecard.markdown(found) + "\n", "all-tally": scorecard.tally(found) + "\n", **own}
+
+
+def figure_name(name: str) -> str:
+    """The file of a run's figure, beside the page."""
+    return f"figures/{name}.png"
+
+
+def _section(name: str, kept: Kept) -> str:
+    """The table of a run, its figure, and how to get it."""
+    table = markdown(_regrets(kept) if kept.curves else views.table(kept.summary))
+    record = kept.summary.get("record")
+    command = (record and record["command"]) or "from Python"
+    where = kept.summary["versions"].get("commit", "unknown")
+    said = words.sentences(kept.summary)
+    lines = [table, "", *([said, ""] if said else []), f"`{command}`, commit {where[:12]}."]
+    if has_figure(kept):
+        lines[:0] = [f'![{kept.summary["settings"]["title"]}]({figure_name(name)} "data {checksum(kept)}")', ""]
+    return "\n".join(lines) + "\n"
+
+
+def _regrets(kept: Kept) -> Table:
+    """Mean ± standard error and median of the final regret: one row per algorithm, one column per environment."""
+    rows = {(row["environment"], row["algorithm"]): row for row in kept.summary["rows"]}
+    worlds, names = (list(dict.fromkeys(each)) for each in zip(*kept.curves, strict=True))
+    counts = sorted({rows[key]["seeds"] for key in kept.curves})
+    seeds = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    horizon = max(rows[key]["horizon"] for key in kept.curves)
+    title = f"Regret after {horizon:,} rounds, mean ± standard error and median, {seeds} seeds"
+    cells = [(name, *(_regret(rows.get((world, name))) for world in worlds)) for name in names]
+    return Table(title, ("", *worlds), cells, texts=1)
+
+
+def _regret(row: Row | None) -> str:
+    if row is None or row["regret_mean"] is None:
+        return ""
+    error = "" if row["regret_stderr"] is None else f" ± {row['regret_stderr']:.1f}"
+    failed = f" ({row['failed_seeds']} failed)" if row["failed_seeds"] else ""
+    return f"{row['regret_mean']:.1f}{error}, {row['regret_median']:.1f}{failed}"
+
+
+def has_figure(kept: Kept) -> bool:
+    """Whether a figure can be drawn from what is kept."""
+    return bool(kept.curves) or kept.summary["experiment"] == "kl"
+
+
+def draw(kept: Kept, path: Path) -> Path:
+    """Draw the figure of a run."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kept.curves:
+        return curves.draw(kept.summary, kept.curves, path)
+    return gaussian_target.steps(Results(path.parent, kept.summary, {}), path)
+
+
+def checksum(kept: Kept) -> str:
+    """Of what a figure is drawn from: a page whose figure is older than the data has another one."""
+    shown = [(key, curve and (curve.mean.tolist(), curve.error is not None)) for key, curve in kept.curves.items()]
+    text = json.dumps([shown, None if shown else kept.summary["rows"]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def markdown(table: Table) -> str:
+    """A table in Markdown."""
+    lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |"]
+    lines.append("|" + "".join("---|" if i < table.texts else "---:|" for i in range(len(table.columns))))
+    lines += ["| " + " | ".join(row) + " |" for row in table.rows]
+    return "\n".join(lines)
+
+
+def write_pages(folder: Path, pages: list[Path], figures: Path, shipped: Path) -> None:
+    """Fill the blocks of pages, draw the figures that are older than the data, and write the shipped scorecard."""
+    runs = load(folder)
+    for page in pages:
+        old = page.read_text("utf-8")
+        new = filled(old, runs)
+        if new != old:
+            files.write_atomically(page, new.encode())
+    for name, kept in runs.items():
+        if has_figure(kept):
+            draw(kept, figures / f"{name}.png")
+    files.write_json(shipped, [score._asdict() for score in scores(runs)])
+
+
+def main() -> None:
+    """`python -m vits.lab.report.paper`, from the repository: pages, figures and the shipped scorecard."""
+    pages = [Path("docs/reproduction.md"), Path("README.md")]
+    write_pages(Path("paper"), pages, Path("docs/figures"), SHIPPED)
+
+
+SHIPPED = Path(__file__).with_name("scorecard.json")
+"""The scorecard that comes with the package."""
+
+
+def shipped_scores() -> list[scorecard.Score]:
+    """The scorecard that comes with the package."""
+    if not SHIPPED.is_file():
+        raise ValueError("this copy of vits comes without a scorecard; name folders of finished runs")
+    return [scorecard.Score(**each) for each in json.loads(SHIPPED.read_bytes())]
+
+
+if __name__ == "__main__":
+    main()
