@@ -15,7 +15,7 @@ from vits.lab.experiments.bandit import regret_row, trace_arrays
 from vits.lab.experiments.engines import Engine, Monitor
 from vits.lab.plots import curves, style
 from vits.lab.report import views
-from vits.lab.report.sections import diagnostics
+from vits.lab.report.page import diagnostics
 from vits.types import REASONS, Reason, new_info
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, horizon=20, seeds=3, chunk=2).only(["lin_ts", "uniform"])

@@ -1,23 +1,36 @@
 """The report of a run: one page with its results, and how to reproduce them."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from vits import catalogue, files, validate
-from vits.lab.report import html, scorecard, sections, views
-from vits.lab.report.html import Markup, element
+from vits.lab import compare
+from vits.lab.compare import Difference
+from vits.lab.report import html, scorecard, views
+from vits.lab.report.html import NOTHING, Markup, decimal, element
 from vits.lab.report.tables import Row
 from vits.lab.report.views import Picture
-from vits.lab.results import TUNING, Results, Summary, columns
+from vits.lab.results import TUNING, Key, Results, Summary, columns, final_regret
 
 REPORT = "report.html"
 
 REFERENCE = "lin_ts"
 """The algorithm that the others are compared with, unless another is named or it was not run."""
 
-BADGES = {"holds": "✓", "fails": "✕", "inconclusive": "?", scorecard.NOT_RUN: html.NOTHING}
+BADGES = {"holds": "✓", "fails": "✕", "inconclusive": "?", scorecard.NOT_RUN: NOTHING}
+
+OFF_SCALE = 3.0
+"""An interval that ends this many times further out than the median one does not set the scale."""
+
+FOLDED = 40
+"""A table of diagnostics with more lines than this is folded away until it is asked for."""
+
+OF_ROUNDS = ("capped_rounds", "unstable_rounds")
 
 
 def write(found: Results, *, pictures: list[Picture] | None = None, reference: str | None = None) -> Path:
@@ -45,15 +58,15 @@ def render(found: Results, pictures: list[Picture], reference: str) -> str:
     """The page as HTML."""
     summary = found.summary
     title = summary["settings"]["title"]
-    compared = sections.comparisons(found, reference)
+    compared = comparisons(found, reference)
     content, rows = views.table(summary), columns(summary)
     parts = [
         _section("The paper's claims", _claims(summary)),
         _section("Figures", *(html.picture(path, _description(found, text), text) for path, text in pictures)),
         _section("Results", html.table(content.title, content.columns, content.rows, texts=content.texts)),
-        *([_section(f"Differences from {reference}", *sections.differences(compared, reference))] if compared else []),
-        _section("Diagnostics", *sections.diagnostics(rows, views.view(summary).diagnostics)),
-        _section("Hyperparameters", sections.hyperparameters(rows)),
+        *([_section(f"Differences from {reference}", *_differences(compared, reference))] if compared else []),
+        _section("Diagnostics", *diagnostics(rows, views.view(summary).diagnostics)),
+        _section("Hyperparameters", _hyperparameters(rows)),
         _section("How to run it again", *_reproduce(summary)),
     ]
     style = resources.files("vits.lab.report").joinpath("style.css").read_text("utf-8")
@@ -131,6 +144,102 @@ def _claims(summary: Summary) -> Markup:
     ]
     caption = "Verdicts follow by rule from what was measured; “inconclusive” means that more seeds could decide"
     return element("div", html.table(caption, ("claim", "verdict", "evidence"), rows, texts=3), class_="claims")
+
+
+def comparisons(found: Results, reference: str) -> dict[Key, Difference]:
+    """The paired difference of every other algorithm from the reference, where there is regret."""
+    final = {cell: final_regret(arrays) for cell, arrays in found.cells.items() if "regret" in arrays}
+    return {
+        (environment, algorithm): compare.paired(regret, final[environment, reference])
+        for (environment, algorithm), regret in final.items()
+        if algorithm != reference and (environment, reference) in final
+    }
+
+
+def _differences(compared: dict[Key, Difference], reference: str) -> list[Markup]:
+    """The table of differences, each drawn on the scale of its environment."""
+    scales = {world: _scale([d for (where, _), d in compared.items() if where == world]) for world, _ in compared}
+    caption = f"Final regret less that of {reference}, seed by seed: mean and 95 % interval"
+    columns = ("environment", "algorithm", "reading", "", "difference", "95 % interval", "relative", "pairs")
+    widest = max(scales.values(), default=1.0)
+    places = 0 if widest >= 1000.0 else 1 if widest >= 10.0 else 2 if widest >= 1.0 else 4
+    rows = [(*key, *_difference(found, scales[key[0]], places)) for key, found in compared.items()]
+    note = (
+        "Negative is better than the reference. Each interval stands alone: none is adjusted for the number of"
+        " comparisons. An arrow marks an interval that goes on beyond the scale of its environment."
+    )
+    table = element("div", html.table(caption, columns, rows, texts=3), class_="compact")
+    return [table, element("p", note, class_="note")]
+
+
+def _difference(found: Difference, scale: float, places: int) -> tuple[str, ...]:
+    mean, low, high, base, pairs = found
+    if pairs < 2:
+        return ("too few seeds", "", NOTHING, NOTHING, NOTHING, str(pairs))
+    return (
+        "less regret" if high < 0 else "more regret" if low > 0 else "undecided",
+        html.interval(low, mean, high, scale),
+        decimal(mean, places, "+"),
+        f"{decimal(low, places, '+')} to {decimal(high, places, '+')}",
+        f"{decimal(100.0 * mean / base, 1, '+')} %" if base else NOTHING,
+        str(pairs),
+    )
+
+
+def _scale(found: list[Difference]) -> float:
+    ends = [max(abs(d.low), abs(d.high)) for d in found if d.pairs >= 2]
+    inside = [end for end in ends if end <= OFF_SCALE * np.median(ends)]
+    return max(inside, default=0.0) or 1.0
+
+
+def diagnostics(rows: list[Row], meanings: Mapping[str, str]) -> list[Markup]:
+    """The columns that have meanings, and what they mean."""
+    keys = [key for key in meanings if any(row.get(key) not in (None, {}) for row in rows)]
+    cells = [(row["environment"], row["algorithm"], *(_cell(row, key) for key in keys)) for row in rows]
+    columns = ("environment", "algorithm", *(key.replace("_", " ") for key in keys))
+    terms = [
+        part
+        for key in keys
+        if meanings[key]
+        for part in (element("dt", key.replace("_", " ")), element("dd", meanings[key]))
+    ]
+    table = html.table("Counts and times, over all seeds", columns, cells, texts=2)
+    if len(rows) > FOLDED:
+        table = element("details", element("summary", f"All {len(rows)} lines"), table)
+    return [table, element("dl", *terms, class_="note")]
+
+
+def _cell(row: Row, key: str) -> str:
+    value = row.get(key)
+    if value is None:
+        return NOTHING
+    if key in OF_ROUNDS and value:
+        return f"{value:,} ({100.0 * value / (row['seeds'] * row['horizon']):.1f} %)"
+    return _value(value)
+
+
+def _hyperparameters(rows: list[Row]) -> Markup:
+    """One line for each algorithm and setting, with the environments that share it."""
+    everywhere = list(dict.fromkeys(row["environment"] for row in rows))
+    shared: dict[str, dict[str, list[str]]] = {}
+    for row in rows:
+        setting = ", ".join(f"{name} = {_value(value)}" for name, value in row["hyperparameters"].items())
+        shared.setdefault(row["algorithm"], {}).setdefault(setting or NOTHING, []).append(row["environment"])
+    cells = [
+        (algorithm, setting, "all" if where == everywhere else "; ".join(where))
+        for algorithm, settings in shared.items()
+        for setting, where in settings.items()
+    ]
+    caption = "What was set; everything else is the algorithm's default"
+    return html.table(caption, ("algorithm", "hyperparameters", "environments"), cells, texts=3)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {_value(part)}" for name, part in value.items()) or NOTHING
+    return html.number(value) if isinstance(value, int | float) else str(value)
 
 
 def _description(found: Results, caption: str) -> str:
