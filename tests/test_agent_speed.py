@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.agent import storage
+from vits.agent.settings import FOLD_AFTER
 
 UNTOUCHED = """
 import jax
@@ -208,4 +208,4 @@ def test_the_default_posterior_is_close_to_that_of_all_data():
     ratios = np.linalg.eigvalsh(whiten @ bounded.covariance @ whiten.T)
     assert ratios.min() > 0.9
     assert ratios.max() < 1.1
-    assert storage.FOLD_AFTER < 2000
+    assert FOLD_AFTER < 2000

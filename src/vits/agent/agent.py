@@ -16,7 +16,8 @@ from vits.agent.arms import FeatureMap, Offer
 from vits.agent.compiled import Arrays, Chooser, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
 from vits.agent.rewards import checked_reward, observations
-from vits.agent.snapshot import Change, Keys, Settings, Snapshot, is_double
+from vits.agent.settings import Keys, Settings, is_double
+from vits.agent.snapshot import Change, Snapshot
 from vits.policies import PosteriorPolicy
 
 MAX_PENDING = 10_000
@@ -399,11 +400,9 @@ def _in_order(name: str, values: Any) -> list[Any]:
 
 
 def _draws(
-    chooser: Chooser | None, view: Arrays, key: Array, number: int, offer: Offer, samples: int
+    chooser: Chooser, view: Arrays, key: Array, number: int, offer: Offer, samples: int
 ) -> Float[np.ndarray, "samples arms"]:
     """A score for each arm on offer under each of many posterior draws; zeros for a policy without scores."""
     processes.check()
-    if chooser is None:
-        return np.zeros((samples, len(offer.names)))
     scores = np.asarray(chooser.draws(view, key, as_number(number), arms_.padded(offer.rows), samples))
     return scores[:, : len(offer.rows)][:, offer.where]

@@ -94,17 +94,16 @@ def padded_size(count: int) -> int:
 
 def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype: Any) -> Offer:
     """Arms given by their features: a table, or a mapping from names to features."""
-    names: Sequence[Hashable]
     if isinstance(arms, Mapping):
-        names = tuple(arms)
-        rows = _stacked([vector(f"the features of arm {name!r}", arms[name], dim, dtype) for name in names])
+        names = _chosen(tuple(arms), None)
+        rows = np.stack([vector(f"the features of arm {name!r}", arms[name], dim, dtype) for name in names])
     else:
         rows = np.array(table("arms", arms, dim, dtype))  # a copy: the decision keeps it
         names = range(len(rows))
-    chosen = _chosen(names, available)
-    if chosen is None:
+    if available is None:
         return Offer(names, rows, slice(None))
     positions = {name: i for i, name in enumerate(names)}
+    chosen = _chosen(names, available)
     return Offer(chosen, rows, np.asarray([positions[name] for name in chosen]))
 
 
@@ -112,22 +111,22 @@ def mapped_rows(
     context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, phi: FeatureMap, dim: int, dtype: Any
 ) -> Offer:
     """Named arms whose features come from a feature map."""
-    names = _chosen(tuple(arms), available) or tuple(arms)
+    names = _chosen(tuple(arms), available)
     rows = [vector(f"the features of arm {name!r}", phi(context, name), dim, dtype) for name in names]
-    return Offer(names, _stacked(rows), slice(None))
+    return Offer(names, np.stack(rows), slice(None))
 
 
 def head_rows(
     context: Any, arms: Mapping[Any, Arm], available: Iterable[Hashable] | None, heads: int, dim: int, dtype: Any
 ) -> Offer:
     """Named arms that share a model with one output each: one context for all, followed by the number of the output."""
-    names = _chosen(tuple(arms), available) or tuple(arms)
-    numbers_ = [arms[name].created for name in names]
-    if max(numbers_) >= heads:
-        new = next(name for name in names if arms[name].created >= heads)
-        raise ValueError(f"the model has {heads} outputs, and none for the new arm {new!r}")
-    shared = vector("the context", context, dim - 1, dtype)
-    return Offer(names, _stacked([np.append(shared, np.asarray(number, dtype)) for number in numbers_]), slice(None))
+    names = _chosen(tuple(arms), available)
+    shared, rows = vector("the context", context, dim - 1, dtype), np.empty((len(names), dim), dtype)
+    for row, name in zip(rows, names, strict=True):
+        if arms[name].created >= heads:
+            raise ValueError(f"the model has {heads} outputs, and none for the new arm {name!r}")
+        row[:-1], row[-1] = shared, arms[name].created
+    return Offer(names, rows, slice(None))
 
 
 def slot_rows(
@@ -136,27 +135,23 @@ def slot_rows(
     """Named arms with their own posteriors: one context for all arms, or a mapping from names to features."""
     names: Sequence[Hashable] = tuple(arms)
     if isinstance(context, Mapping):
-        names = _chosen(names, context) or ()
-        features: Any = [vector(f"the features of arm {name!r}", context[name], dim, dtype) for name in names]
-        features = dict(zip(names, features, strict=True))
+        names = _chosen(names, context)
+        features = {name: vector(f"the features of arm {name!r}", context[name], dim, dtype) for name in names}
     else:
-        shared = vector("the context", context, dim, dtype)
-        features = dict.fromkeys(names, shared)
-    names = _chosen(names, available) or names
-    if not names:
-        raise _nothing()
+        features = dict.fromkeys(names, vector("the context", context, dim, dtype))
+    names = _chosen(names, available)
     where = np.asarray([arms[name].slot for name in names])
     rows = np.zeros((slots, dim), dtype)
     rows[where] = [features[name] for name in names]
     return Offer(names, rows, where)
 
 
-def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> tuple[Hashable, ...] | None:
-    """The available names, each once, in the order given; None stands for all."""
+def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> Sequence[Hashable]:
+    """The available names, each once, in the order given; None stands for all of them, at least one."""
     if available is None:
         if not names:
-            raise _nothing()
-        return None
+            raise ValueError("there must be at least one arm to choose, but there is none")
+        return names
     chosen = tuple(dict.fromkeys(_collection("available", "arms", available)))
     if not chosen:
         raise ValueError("available must name at least one arm, but is empty")
@@ -210,13 +205,3 @@ def listed(names: Iterable[Hashable], most: int = 10) -> str:
     texts = [repr(name) for name in names]
     more = f", and {len(texts) - most} more" if len(texts) > most else ""
     return (", ".join(texts[:most]) + more) if texts else "none"
-
-
-def _nothing() -> ValueError:
-    return ValueError("there must be at least one arm to choose, but there is none")
-
-
-def _stacked(rows: list[Any]) -> Float[np.ndarray, "arms dim"]:
-    if not rows:
-        raise _nothing()
-    return np.stack(rows)

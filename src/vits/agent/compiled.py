@@ -105,14 +105,23 @@ class Chooser(NamedTuple):
     """
 
     reads: tuple[int, ...]
-    score: Callable[..., Array]
-    draws: Callable[..., Array]
+    score: Callable[..., Any]
+    draws: Callable[..., Any]
     parameters: Callable[..., Array] | None
 
     def view(self, policy: Arrays, state: Arrays) -> Arrays:
         """The arrays that scores depend on."""
         everything = (*policy, *state)
         return tuple(everything[i] for i in self.reads)
+
+
+INDIFFERENT = Chooser(
+    reads=(),
+    score=lambda view, key, number, features: np.zeros(len(features), features.dtype),
+    draws=lambda view, key, number, features, samples: np.zeros((samples, len(features))),
+    parameters=None,
+)
+"""For a policy without scores: all arms have the same."""
 
 
 @functools.lru_cache(maxsize=PROGRAMS)

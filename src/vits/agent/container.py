@@ -34,12 +34,8 @@ LARGEST = 1 << 40
 MOST_ENTRIES = 1000
 """No agent has as many arrays."""
 
-DTYPES = {
-    dtype.str: dtype
-    for dtype in (
-        np.dtype(f"<{kind}") for kind in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-    )
-}
+_KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+DTYPES = {dtype.str: dtype for dtype in (np.dtype(f"<{kind}") for kind in _KINDS)}
 """Numbers of at most 64 bits, the lowest byte first."""
 
 ARRAY_HEADER = re.compile(rb"\{'descr': '([^']+)', 'fortran_order': (True|False), 'shape': \(([0-9, ]*)\), \} *\n")

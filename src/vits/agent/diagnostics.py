@@ -4,7 +4,6 @@ import html
 from collections.abc import Callable
 from typing import NamedTuple
 
-from vits.agent import storage
 from vits.agent.decisions import Ledger
 from vits.agent.snapshot import Snapshot
 
@@ -54,7 +53,7 @@ def diagnose(read: Callable[[], Snapshot], ledger: Ledger) -> Diagnostics:
         step_capped=counts.step_capped,
         refreshed=counts.refreshed,
         capacity=snapshot.capacity if snapshot.grows else None,
-        storage=storage.described(snapshot.settings.hyperparameters, grows=snapshot.grows),
+        storage=snapshot.settings.storage(grows=snapshot.grows),
         memory_bytes=snapshot.nbytes + sum(pending.nbytes for pending in waiting.values()),
     )
 

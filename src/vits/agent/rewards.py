@@ -12,7 +12,8 @@ from vits.agent import arms as arms_
 from vits.agent.arms import Arm
 from vits.agent.decisions import Pending
 from vits.agent.errors import InvalidReward
-from vits.agent.snapshot import Settings, Snapshot
+from vits.agent.settings import Settings
+from vits.agent.snapshot import Snapshot
 
 
 def checked_reward(settings: Settings, value: Any) -> float:

@@ -11,7 +11,8 @@ from vits.agent.arms import Arm
 from vits.agent.container import Damaged
 from vits.agent.decisions import MAX_SESSIONS, Ledger, Pending, Session
 from vits.agent.encoding import decoded_name, encoded_name, entries, fields, whole
-from vits.agent.snapshot import Counts, Settings, Snapshot
+from vits.agent.settings import Settings
+from vits.agent.snapshot import Counts, Snapshot
 from vits.files import Arrays
 
 LEDGER = ("limit", "issued", "draws", "horizon", "sessions")

@@ -31,7 +31,8 @@ from vits.agent.encoding import (
     whole,
 )
 from vits.agent.saved_decisions import decoded_arm, decoded_ledger, encoded_arm, encoded_pending
-from vits.agent.snapshot import Counts, Settings, Snapshot, assembled, slots_for
+from vits.agent.settings import Settings, slots_for
+from vits.agent.snapshot import Counts, Snapshot, assembled
 from vits.files import Arrays
 from vits.policies import Policy
 

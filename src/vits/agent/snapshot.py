@@ -4,7 +4,7 @@ Readers see a consistent snapshot while others learn, and a failed update change
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -12,14 +12,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from vits import algorithms, catalogue, models, validate
+from vits import validate
 from vits.agent import arms as arms_
-from vits.agent import compiled, device, storage
-from vits.agent.arms import Arm, FeatureMap, Offer
+from vits.agent import compiled, device
+from vits.agent.arms import Arm, Offer
 from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
 from vits.agent.decisions import DEFAULT_SAMPLES
 from vits.agent.errors import CapacityFull, RejectedUpdate
-from vits.history import BLOCK, DEFAULT_CAPACITY, with_capacity
+from vits.agent.settings import Keys, Settings, slots_for
+from vits.history import DEFAULT_CAPACITY
 from vits.history.paged import PagedHistory
 from vits.models.glm import linear_predictor
 from vits.policies import Policy, PosteriorPolicy, longest_menu
@@ -27,92 +28,6 @@ from vits.types import REASONS, State
 
 CHUNK = 128
 """Observations per call of the compiled program, when many are learned at once."""
-
-FEWEST_SLOTS = 8
-"""Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
-
-
-def is_double() -> bool:
-    """Whether JAX computes in double precision now, in this thread."""
-    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments an agent was made with.
-
-    `is_named` is true if the arms have names. `dim` and `dtype` are those of the features.
-    """
-
-    algorithm: str
-    model: models.RewardModel
-    hyperparameters: Mapping[str, Any]
-    features: FeatureMap | None
-    is_named: bool
-    when_full: str
-    seed: int
-    dim: int = field(init=False)
-    dtype: np.dtype[Any] = field(init=False)
-    x64: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.algorithm, str):
-            raise ValueError(f"algorithm must be the name of one, but is {self.algorithm!r}")
-        if not isinstance(self.model, models.RewardModel):
-            raise ValueError(f"model must be a reward model, such as vits.models.linear(8), but is {self.model!r}")
-        if self.features is not None and not callable(self.features):
-            raise ValueError(f"features must be a function of a context and an arm, but is {self.features!r}")
-        row = catalogue.algorithm(self.algorithm)
-        for name in ("num_arms", "per_arm"):
-            if name in self.hyperparameters and not row.needs_menu:
-                raise ValueError(f"{name} must be left out, since an agent knows its arms")
-        if row.own_posteriors and not self.per_arm:
-            raise ValueError(f"{row.name} keeps one posterior for each arm, so it needs arms=[...] and no features")
-        object.__setattr__(self, "dim", self.model.dim)
-        object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
-        object.__setattr__(self, "x64", is_double())
-
-    @property
-    def per_arm(self) -> bool:
-        """Whether each arm has its own posterior."""
-        return self.is_named and self.features is None and self.model.num_heads is None
-
-    def policy(self, slots: int, capacity: int) -> Policy:
-        """The policy with this many posteriors, if each arm has its own, and room for `capacity` observations."""
-        row, arms = catalogue.algorithm(self.algorithm), {}
-        if self.per_arm and row.learns:
-            arms = {"num_arms" if row.own_posteriors else "per_arm": slots}
-        return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
-
-    def bounded(self) -> "Settings":
-        """The same settings with a bounded storage."""
-        option = storage.bounded(self.algorithm, self.model, self.hyperparameters)
-        settings = replace(self, hyperparameters={**self.hyperparameters, **option})
-        try:
-            settings.policy(FEWEST_SLOTS, BLOCK)
-        except ValueError as error:
-            raise ValueError(f"{error}; or keep all observations: capacity=1024, for example") from None
-        return settings
-
-    def start_key(self, number: int) -> Array:
-        """A key for fresh posteriors; number 0 is for the initial ones."""
-        return jax.random.fold_in(jax.random.wrap_key_data(Keys.of(self.seed).start), number)
-
-
-class Keys(NamedTuple):
-    """One random key for each purpose. Fresh states start from `start`, where the policy is, before they are moved."""
-
-    choose: Array
-    learn: Array
-    start: Array
-    draw: Array
-
-    @classmethod
-    def of(cls, seed: int) -> "Keys":
-        """Independent keys from a seed."""
-        choose, learn, start, draw = jax.random.key_data(jax.random.split(jax.random.key(seed), 4))
-        choose, learn, draw = device.put((choose, learn, draw))
-        return cls(choose, learn, start, draw)
 
 
 class Counts(NamedTuple):
@@ -153,7 +68,7 @@ class Snapshot(NamedTuple):
     policy_arrays: Arrays
     state_arrays: Arrays
     learner: Learner
-    chooser: Chooser | None
+    chooser: Chooser
     view: Arrays
     longest_menu: int | None
     arms: Mapping[Hashable, Arm]
@@ -189,7 +104,7 @@ class Snapshot(NamedTuple):
 
     def parameters(self, key: Array, number: int) -> Float[np.ndarray, " params"] | None:
         """The posterior draw of a decision, or None if the compiled program draws and scores in one go."""
-        if self.chooser is None or self.chooser.parameters is None:
+        if self.chooser.parameters is None:
             return None
         return np.asarray(self.chooser.parameters(self.view, key, compiled.as_number(number)))
 
@@ -204,8 +119,6 @@ class Snapshot(NamedTuple):
         if drawn is not None:
             with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
                 return linear_predictor(drawn, rows)
-        if self.chooser is None:
-            return np.zeros(len(rows), rows.dtype)
         padded = arms_.padded(rows)
         return np.asarray(self.chooser.score(self.view, key, compiled.as_number(number), padded))[: len(rows)]
 
@@ -290,16 +203,15 @@ class Snapshot(NamedTuple):
     def warm_up(self, keys: Keys, max_arms: int) -> None:
         """Call every compiled program once and drop its results."""
         chooser, settings = self.chooser, self.settings
-        if chooser is not None:
-            self.parameters(keys.choose, 0)
-            most = self.slots if settings.per_arm else arms_.padded_size(max_arms)
-            powers = [1 << n for n in range(most.bit_length())]
-            sizes = [most] if settings.per_arm else [size for size in powers if size >= arms_.SMALLEST]
-            for size in sizes:
-                rows = np.zeros((size, settings.dim), settings.dtype)
-                if chooser.parameters is None:
-                    self.scores(keys.choose, 0, rows, None)
-                chooser.draws(self.view, keys.draw, compiled.as_number(0), rows, DEFAULT_SAMPLES)
+        drawn = self.parameters(keys.choose, 0)
+        sizes = [self.slots]
+        if not settings.per_arm:
+            first, last = (arms_.padded_size(count).bit_length() for count in (1, max_arms))
+            sizes = [1 << (bits - 1) for bits in range(first, last + 1)]
+        for size in sizes:
+            rows = np.zeros((size, settings.dim), settings.dtype)
+            self.scores(keys.choose, 0, rows, drawn)
+            chooser.draws(self.view, keys.draw, compiled.as_number(0), rows, DEFAULT_SAMPLES)
         for count in (1, 2):
             rows = np.zeros((count, settings.dim), settings.dtype)
             menus = _padded_menus([rows[:1]] * count, self.longest_menu)
@@ -334,7 +246,7 @@ class Snapshot(NamedTuple):
         return assembled(self.settings, slots, capacity, self.rows, policy, state, self.arms, self.counts)
 
     def _with_state(self, state: Arrays, rows: int, counts: Counts | None = None) -> "Snapshot":
-        view = self.view if self.chooser is None else self.chooser.view(self.policy_arrays, state)
+        view = self.chooser.view(self.policy_arrays, state)
         return self._replace(state_arrays=state, rows=rows, view=view, counts=counts or self.counts)
 
     def _check_named(self) -> None:
@@ -346,11 +258,6 @@ Change = tuple[Snapshot, RejectedUpdate | None]
 """A new snapshot, and the error to raise if it is that of a rejected update."""
 
 
-def slots_for(arms: int) -> int:
-    """The number of posteriors that are made for this many arms."""
-    return 1 << (max(arms, FEWEST_SLOTS) - 1).bit_length()
-
-
 def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -> Snapshot:
     """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
@@ -360,7 +267,7 @@ def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -
         raise ValueError(f"the model has {heads} outputs, one for each arm, but there are {len(names)} arms")
     slots, room = slots_for(len(names) if settings.per_arm else 0), capacity or DEFAULT_CAPACITY
     policy = settings.policy(slots, room)
-    if capacity is None and _stores_all(settings, slots):
+    if capacity is None and settings.stores_all(slots):
         settings = settings.bounded()
         policy = settings.policy(slots, room)
     state = compiled.initial_state(policy, settings.start_key(0))
@@ -382,7 +289,7 @@ def assembled(
     policy_skeleton, policy_arrays = compiled.take_apart(policy)
     state_skeleton, state_arrays = compiled.take_apart(state)
     policy_arrays, state_arrays = device.put(policy_arrays), device.put(state_arrays)
-    chooser = None
+    chooser = compiled.INDIFFERENT
     if isinstance(policy, PosteriorPolicy):
         shapes = compiled.shapes_of((*policy_arrays, *state_arrays))
         rows_shape = (slots if settings.per_arm else 1, settings.dim)
@@ -392,13 +299,13 @@ def assembled(
         slots=slots,
         capacity=capacity,
         rows=rows,
-        grows=_stores_all(settings, slots),
+        grows=settings.stores_all(slots),
         skeletons=(policy_skeleton, state_skeleton),
         policy_arrays=policy_arrays,
         state_arrays=state_arrays,
         learner=compiled.learner(policy_skeleton, state_skeleton),
         chooser=chooser,
-        view=() if chooser is None else chooser.view(policy_arrays, state_arrays),
+        view=chooser.view(policy_arrays, state_arrays),
         longest_menu=longest_menu(policy),
         arms=arms,
         counts=counts,
@@ -419,14 +326,6 @@ def _without_slot(state: State, slot: int, fresh: State) -> State:
         return node.without(slot) if _is_paged(node) else node.at[slot].set(new[slot])
 
     return jax.tree.map(forget, state, fresh, is_leaf=_is_paged)
-
-
-def _stores_all(settings: Settings, slots: int) -> bool:
-    """Whether all observations are stored: then the structure of the state depends on the capacity."""
-    key = jax.random.key(0)
-    policies = [settings.policy(slots, room) for room in (BLOCK, 2 * BLOCK)]
-    structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in policies]
-    return bool(structures[0] != structures[1])
 
 
 def _is_paged(node: Any) -> bool:

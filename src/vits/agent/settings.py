@@ -1,0 +1,137 @@
+"""The arguments that an agent was made with, and the policy and the random keys that follow from them.
+
+An agent runs for as long as its application, so by default its storage is bounded: time and memory of an update stay
+the same, and nothing is compiled again. `vits.make` and `vits.simulate` store all observations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from vits import algorithms, catalogue, models
+from vits.agent import device
+from vits.agent.arms import FeatureMap
+from vits.history import BLOCK, with_capacity
+from vits.policies import Policy
+
+FEWEST_SLOTS = 8
+"""Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
+
+FOLD_AFTER = 128
+"""Observations kept as they are, where older ones can be folded into a quadratic form."""
+
+WINDOW = 1024
+"""Observations kept where older ones cannot be folded, and are forgotten."""
+
+
+def is_double() -> bool:
+    """Whether JAX computes in double precision now, in this thread."""
+    return bool(jax.config.jax_enable_x64)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments an agent was made with.
+
+    `is_named` is true if the arms have names. `dim` and `dtype` are those of the features.
+    """
+
+    algorithm: str
+    model: models.RewardModel
+    hyperparameters: Mapping[str, Any]
+    features: FeatureMap | None
+    is_named: bool
+    when_full: str
+    seed: int
+    dim: int = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+    x64: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.algorithm, str):
+            raise ValueError(f"algorithm must be the name of one, but is {self.algorithm!r}")
+        if not isinstance(self.model, models.RewardModel):
+            raise ValueError(f"model must be a reward model, such as vits.models.linear(8), but is {self.model!r}")
+        if self.features is not None and not callable(self.features):
+            raise ValueError(f"features must be a function of a context and an arm, but is {self.features!r}")
+        row = catalogue.algorithm(self.algorithm)
+        for name in ("num_arms", "per_arm"):
+            if name in self.hyperparameters and not row.needs_menu:
+                raise ValueError(f"{name} must be left out, since an agent knows its arms")
+        if row.own_posteriors and not self.per_arm:
+            raise ValueError(f"{row.name} keeps one posterior for each arm, so it needs arms=[...] and no features")
+        object.__setattr__(self, "dim", self.model.dim)
+        object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
+        object.__setattr__(self, "x64", is_double())
+
+    @property
+    def per_arm(self) -> bool:
+        """Whether each arm has its own posterior."""
+        return self.is_named and self.features is None and self.model.num_heads is None
+
+    def policy(self, slots: int, capacity: int) -> Policy:
+        """The policy with this many posteriors, if each arm has its own, and room for `capacity` observations."""
+        row, arms = catalogue.algorithm(self.algorithm), {}
+        if self.per_arm and row.learns:
+            arms = {"num_arms" if row.own_posteriors else "per_arm": slots}
+        return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
+
+    def bounded(self) -> "Settings":
+        """The same settings with a bounded storage, if the algorithm has an option for it and none was given."""
+        given, known, model = self.hyperparameters, algorithms.hyperparameters(self.algorithm), self.model
+        can_fold = isinstance(model, models.Glm) and model.max_d2loss is not None and given.get("minibatch") is None
+        bounds = {"fold_after": FOLD_AFTER} if can_fold and "fold_after" in known else {"window": WINDOW}
+        if not set(bounds) <= set(known) or any(given.get(name) is not None for name in ("window", "fold_after")):
+            bounds = {}
+        settings = replace(self, hyperparameters={**given, **bounds})
+        try:
+            settings.policy(FEWEST_SLOTS, BLOCK)
+        except ValueError as error:
+            raise ValueError(f"{error}; or keep all observations: capacity=1024, for example") from None
+        return settings
+
+    def stores_all(self, slots: int) -> bool:
+        """Whether all observations are stored: then the structure of the state depends on the capacity."""
+        key = jax.random.key(0)
+        policies = [self.policy(slots, room) for room in (BLOCK, 2 * BLOCK)]
+        structures: list[Any] = [jax.tree.structure(jax.eval_shape(policy.init, key)) for policy in policies]
+        return bool(structures[0] != structures[1])
+
+    def storage(self, *, grows: bool) -> str:
+        """What the agent keeps of its observations, in words."""
+        given = self.hyperparameters
+        if given.get("fold_after") is not None:
+            return f"the last {given['fold_after']} observations, and older ones as a quadratic form"
+        if given.get("window") is not None:
+            return f"the last {given['window']} observations"
+        return "all observations" if grows else "sums over all observations"
+
+    def start_key(self, number: int) -> Array:
+        """A key for fresh posteriors; number 0 is for the initial ones."""
+        return jax.random.fold_in(jax.random.wrap_key_data(Keys.of(self.seed).start), number)
+
+
+class Keys(NamedTuple):
+    """One random key for each purpose. Fresh states start from `start`, where the policy is, before they are moved."""
+
+    choose: Array
+    learn: Array
+    start: Array
+    draw: Array
+
+    @classmethod
+    def of(cls, seed: int) -> "Keys":
+        """Independent keys from a seed."""
+        choose, learn, start, draw = jax.random.key_data(jax.random.split(jax.random.key(seed), 4))
+        choose, learn, draw = device.put((choose, learn, draw))
+        return cls(choose, learn, start, draw)
+
+
+def slots_for(arms: int) -> int:
+    """The number of posteriors that are made for this many arms."""
+    return 1 << (max(arms, FEWEST_SLOTS) - 1).bit_length()
