@@ -86,6 +86,14 @@ def test_networks_are_made_again(tmp_path):
         vits.Agent.load(tmp_path / "agent", model=vits.models.linear(2))
 
 
+def test_an_agent_whose_arms_have_an_output_each_is_restored(tmp_path):
+    agent = vits.Agent("laplace_ts", vits.models.mlp(2, hidden=(3,), outputs=2), arms=["a", "b"])
+    agent.learn(agent.decide([1.0, 0.0]).id, 1.0)
+    agent.save(tmp_path / "agent")
+    again = vits.Agent.load(tmp_path / "agent")
+    np.testing.assert_array_equal(again.decide([0.5, 1.0]).scores, agent.decide([0.5, 1.0]).scores)
+
+
 def test_what_cannot_be_saved_is_asked_for(tmp_path):
     path = tmp_path / "agent"
     AGENTS["own model"][0]().save(path)

@@ -97,7 +97,8 @@ def encoded_model(model: models.RewardModel) -> dict[str, Any]:
         names = [name for name, function in ACTIVATIONS.items() if function is model.network.activation]
         if names:
             hidden = [layer.out_features for layer in model.network.layers[:-1]]
-            return built | {"name": "mlp", "hidden": hidden, "activation": names[0]}
+            heads = {} if model.num_heads is None else {"outputs": model.num_heads}
+            return built | {"name": "mlp", "hidden": hidden, "activation": names[0]} | heads
     return built | {"name": None}
 
 
@@ -120,7 +121,8 @@ def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int) -
             "if that is right, give the model, load(path, model=...)"
         )
     if name == "mlp":
-        return models.mlp(value["dim"], value["hidden"], value["activation"])
+        outputs = value.get("outputs")
+        return models.mlp(value["dim"] - (outputs is not None), value["hidden"], value["activation"], outputs=outputs)
     model: models.RewardModel = MAKERS[name](value["dim"])
     return model
 
@@ -184,17 +186,19 @@ def checked_algorithm(value: Any) -> str:
 
 
 def _check_model(value: Any) -> None:
-    mlp = ("hidden", "activation") if isinstance(value, dict) and value.get("name") == "mlp" else ()
+    is_mlp = isinstance(value, dict) and value.get("name") == "mlp"
+    mlp = ("hidden", "activation", *(["outputs"] if "outputs" in value else [])) if is_mlp else ()
     dim, num_params, name, *network = fields(value, "the model", "dim", "num_params", "name", *mlp)
     whole(dim, "the number of features", least=1)
     whole(num_params, "the number of parameters", least=1)
     expected = dim
     if name == "mlp":
-        hidden, activation = network
+        hidden, activation, *heads = network
         widths = [whole(width, "a width of the network", least=1) for width in entries(hidden, "the network's layers")]
         whole(len(widths), "the number of layers", most=MOST_LAYERS)
         one_of(activation, "the activation", ACTIVATIONS)
-        sizes = [dim, *widths, 1]
+        outputs = [whole(count, "the number of outputs", least=1) for count in heads]
+        sizes = [whole(dim - len(heads), "the number of inputs", least=1), *widths, *(outputs or [1])]
         expected = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
     elif name is not None:
         one_of(name, "the model", [*MAKERS, "mlp"])

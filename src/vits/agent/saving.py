@@ -91,8 +91,6 @@ def _decoded(
     if saved != precision:
         raise ValueError(f"the agent was saved in {saved}, but JAX computes in {precision} (jax_enable_x64)")
     is_named, per_arm, has_features = (flag(header[name], name) for name in ("is_named", "per_arm", "has_features"))
-    if is_named != (per_arm or has_features) or (per_arm and has_features):
-        raise Damaged("arms have names if each has a posterior, or if there is a feature map, and not both")
     if has_features != (features is not None):
         needed = "give it, load(path, features=...)" if has_features else "there was none when it was saved"
         raise ValueError(f"a feature map is not saved with an agent: {needed}")
@@ -106,6 +104,8 @@ def _decoded(
         one_of(header["when_full"], "when_full", ("grow", "raise")),
         whole(header["seed"], "the seed", most=(1 << 32) - 1),
     )
+    if per_arm != settings.per_arm or (has_features and not is_named):
+        raise Damaged("arms with names must have a posterior each, a feature map, or an output each")
     counts = _decoded_counts(header["counts"])
     arms = _decoded_arms(header, settings, counts)
     snapshot = _restored(header, arrays, settings, arms, counts)
