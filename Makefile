@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo test test-all test-lowest check docs faults soak bench bench-figure paper paper-docs clean
+.PHONY: setup demo test test-all test-ray test-lowest check docs faults soak bench bench-figure paper paper-docs clean
 
 setup: .venv/dev
 
@@ -21,16 +21,24 @@ setup: .venv/dev
 demo: .venv/core
 	$(BIN)/vits run linear --preset figure --out results/demo
 
+.venv/ray: .venv/core
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@touch $@
+
 # Everything that the paper shows, until its claims are decided; resumes where it stopped. `make paper-linear` runs one.
-paper: .venv/core
-	$(BIN)/vits paper
+# `make paper ENGINE=ray` computes on the Ray cluster at RAY_ADDRESS, or on a new one on this machine.
+ENGINE ?= local
+NEEDED := .venv/core $(if $(filter ray,$(ENGINE)),.venv/ray)
+
+paper: $(NEEDED)
+	$(BIN)/vits paper --engine $(ENGINE)
 	$(MAKE) paper-docs
 
 paper-docs: .venv/core
 	$(BIN)/python -m vits.lab.report.paper
 
-paper-%: .venv/core
-	$(BIN)/vits paper $*
+paper-%: $(NEEDED)
+	$(BIN)/vits paper $* --engine $(ENGINE)
 	$(MAKE) paper-docs
 
 check: .venv/dev
@@ -46,6 +54,10 @@ PYTEST := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/xla JAX_PERSISTENT_CACHE_MIN
 
 test: check
 	$(PYTEST)
+
+# The Ray engine on clusters of this machine.
+test-ray: .venv/dev .venv/ray
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_ray.py -m heavy
 
 test-all: check
 	$(PYTEST) -m 'heavy or not heavy'

@@ -122,7 +122,7 @@ def test_algorithms_that_are_given_twice_add_up(tmp_path):
 def cache_folder(**environment):
     """Where the command line lets JAX keep compiled programs."""
     code = (
-        "import os; from vits import cli; cli._keep_compiled_programs(); "
+        "import os; from vits.lab.experiments import compilation; compilation.keep_compiled_programs(); "
         "print(os.environ.get('JAX_COMPILATION_CACHE_DIR'))"
     )
     ours = {"JAX_COMPILATION_CACHE_DIR", "VITS_NO_COMPILATION_CACHE"}

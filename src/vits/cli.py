@@ -2,7 +2,6 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from rich.table import Table
 from typer.exceptions import TyperException
 
 from vits import catalogue, validate
-from vits.datasets import paths
+from vits.lab.experiments import compilation
 
 if TYPE_CHECKING:
     from vits.lab.experiments.request import Request
@@ -72,6 +71,13 @@ Data = Annotated[
     Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or the folder of `vits data`, by default.")
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="Where it is computed: local, in this process, or ray, on a cluster.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="With --engine ray: the cluster; RAY_ADDRESS, or a new one on this machine, by default."),
+]
 
 
 @app.command(epilog="Example: [bold]vits run linear --preset quick --algorithms vits_ii,lin_ts --seeds 10[/]")
@@ -90,6 +96,8 @@ def run(
     ] = None,
     data: Data = None,
     folder: Out = None,
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. The same command resumes an interrupted run."""
     from vits.lab.experiments.request import MOST_SEEDS, Request
@@ -100,7 +108,7 @@ def run(
     if most is not None:
         validate.count("max_seeds", most)
     request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, most_seeds=most)
-    _execute(request, folder or Path("results") / f"{experiment}-{preset}")
+    _execute(request, folder or Path("results") / f"{experiment}-{preset}", engine, address)
 
 
 @app.command(epilog="Example: [bold]vits tune linear --preset quick --algorithms vits_ii,lin_ts[/]")
@@ -116,13 +124,15 @@ def tune(
     ] = 10,
     data: Data = None,
     folder: Out = None,
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
     from vits.lab.experiments.request import Request
     from vits.lab.results import TUNING
 
     request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds)
-    _execute(request, folder or Path("results") / f"{experiment}{TUNING}-{preset}")
+    _execute(request, folder or Path("results") / f"{experiment}{TUNING}-{preset}", engine, address)
 
 
 def _names(algorithms: list[str] | None) -> list[str] | None:
@@ -132,18 +142,29 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
     return list(dict.fromkeys(name.strip() for names in algorithms for name in names.split(",")))
 
 
-def _execute(request: "Request", folder: Path) -> "Results":
+def _execute(request: "Request", folder: Path, engine: str, address: str | None) -> "Results":
     from vits.lab import results
+    from vits.lab.experiments import engines
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
     from vits.lab.report import console, page, views, words
 
+    where = engines.engine(engine, address)
     experiment, record = plan(request)
     try:
         with console.progress_bar(err) as monitor:
             found = run(
-                experiment, folder, preset=request.preset, record=record, monitor=monitor, most_seeds=request.most_seeds
+                experiment,
+                folder,
+                preset=request.preset,
+                record=record,
+                engine=where,
+                monitor=monitor,
+                most_seeds=request.most_seeds,
             )
+    except engines.EngineError as error:
+        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         sys.stdout.flush()
@@ -169,6 +190,8 @@ def paper(
     data: Data = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder for the runs.")] = Path("results/paper"),
     keep: Annotated[Path, typer.Option(help="Folder for summaries and curves.")] = Path("paper"),
+    engine: EngineName = "local",
+    address: Address = None,
 ) -> None:
     """Run everything that the paper shows until its claims are decided. The same command resumes an interrupted run."""
     from vits.lab.experiments.request import Request
@@ -183,7 +206,7 @@ def paper(
         out.print(f"{i}/{len(jobs)}: {job.name}, about {job.hours:g} h; all that is left about {left:.1f} h")
         source = data if row.data_set is not None else None
         request = Request(job.experiment, job.preset, data=source, most_seeds=job.most_seeds)
-        found = _execute(request, folder / job.name)
+        found = _execute(request, folder / job.name, engine, address)
         paper.keep(found, keep / f"{job.name}.json")
         out.print(f"kept: {keep / job.name}.json")
 
@@ -296,25 +319,11 @@ def _print_report(path: Path) -> None:
     out.print(f"report: {path}", soft_wrap=True)
 
 
-def _keep_compiled_programs() -> None:
-    """Let JAX keep compiled programs in the user's cache folder, unless told not to or to keep them elsewhere."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("VITS_NO_COMPILATION_CACHE"):
-        return
-    folder = paths.cache() / "xla"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:  # nowhere to write: compile anew
-        return
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
-
-
 def main() -> None:
     """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or no disk with exit code 1."""
     # Seeds are shared out among the cores; a small factorisation on all of them as well is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    _keep_compiled_programs()
+    compilation.keep_compiled_programs()
     try:
         sys.exit(app(standalone_mode=False))
     except (ValueError, OSError, TyperException) as error:

@@ -1,6 +1,5 @@
 """Playing a policy in an environment, many seeds at once. The only place where regret exists."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +13,10 @@ from vits import validate
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
 from vits.policies import Policy, PosteriorPolicy
-from vits.simulation import programs
+from vits.simulation import programs, sharing
 from vits.simulation.programs import SEGMENT, Trace
 from vits.simulation.recorded import Recorded
+from vits.simulation.sharing import Shares
 from vits.types import Round
 
 __all__ = ["SEGMENT", "Trace", "replay", "rounds", "simulate", "simulate_each", "worlds"]
@@ -44,7 +44,7 @@ def simulate(
         horizon: rounds.
         seeds: how many, or which ones; they must differ.
         progress: called from time to time with the number of rounds just played, summed over seeds.
-        workers: number of threads that share the seeds; all cores by default.
+        workers: number of threads that share the seeds; all cores by default (see `sharing`).
 
     Returns:
         The trace: `.regret`, `.action`, `.reward` of shape (seeds, horizon), and `.info`.
@@ -56,9 +56,9 @@ def simulate(
         >>> trace.regret.shape
         (2, 20)
     """
-    policy, workers = _checked(environment, policy, horizon, workers)
+    policy, shares = _checked(environment, policy, horizon, workers)
     return programs.run(
-        _key(key), environment, policy, horizon, _different(seeds), False, progress=progress, workers=workers
+        _key(key), environment, policy, horizon, _different(seeds), False, progress=progress, shares=shares
     )
 
 
@@ -81,7 +81,7 @@ def simulate_each(
         horizon: rounds.
         seeds: how many, or which ones; as many as there are policies. A seed may be played by several policies.
         progress: called from time to time with the number of rounds just played, summed over seeds.
-        workers: number of threads; all cores by default.
+        workers: number of threads; all cores by default (see `sharing`).
 
     Returns:
         The trace, as of `simulate`.
@@ -94,11 +94,11 @@ def simulate_each(
         >>> vits.simulation.simulate_each(0, world, policies, 20, seeds=5).regret.shape
         (5, 20)
     """
-    policies, workers = _checked(environment, policies, horizon, workers)
+    policies, shares = _checked(environment, policies, horizon, workers)
     num_policies, indices = _leading_axis(policies), _seed_indices(seeds)
     if num_policies != len(indices):
         raise ValueError(f"there must be a policy for each of the {len(indices)} seeds, but there are {num_policies}")
-    return programs.run(_key(key), environment, policies, horizon, indices, True, progress=progress, workers=workers)
+    return programs.run(_key(key), environment, policies, horizon, indices, True, progress=progress, shares=shares)
 
 
 def replay(
@@ -133,7 +133,7 @@ def replay(
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
     """What the environment fixes for each seed, on a leading axis: the worlds that `simulate` plays in."""
     _check_environment(environment)
-    return programs.worlds(_key(key), environment, _seed_indices(seeds), os.cpu_count() or 1)
+    return programs.worlds(_key(key), environment, _seed_indices(seeds), sharing.current().groups)
 
 
 def rounds(
@@ -162,8 +162,8 @@ def rounds(
     return jax.tree.map(np.asarray, programs.draw_rounds(_key(key), environment, indices, params, horizon))
 
 
-def _checked(environment: Environment, policy: Policy, horizon: int, workers: int | None) -> tuple[Policy, int]:
-    """The policy with room for all rounds, and the number of workers; bad arguments are refused."""
+def _checked(environment: Environment, policy: Policy, horizon: int, workers: int | None) -> tuple[Policy, Shares]:
+    """The policy with room for all rounds, and how seeds are shared; bad arguments are refused."""
     validate.count("horizon", horizon)
     _check_environment(environment)
     if not isinstance(policy, Policy):
@@ -176,9 +176,9 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     if workers is None:
-        workers = os.cpu_count() or 1
+        return with_capacity(policy, horizon), sharing.current()
     validate.count("workers", workers)
-    return with_capacity(policy, horizon), workers
+    return with_capacity(policy, horizon), Shares(workers, workers)
 
 
 def _check_environment(environment: Any) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from vits import linalg
 from vits.environments.base import Environment, Params
 from vits.policies import Policy
+from vits.simulation.sharing import Shares
 from vits.types import Info, Observation, Round, Scalar, State
 
 SEGMENT = 100
@@ -70,13 +71,13 @@ def run(
     own_policies: bool,
     *,
     progress: Callable[[int], None] | None,
-    workers: int,
+    shares: Shares,
 ) -> Trace:
-    """Play all seeds in at most `workers` groups, one per thread.
+    """Play all seeds in groups, each group in one thread.
 
     They share a policy, or seed i has the one at index i of the leading axis.
     """
-    groups = _groups(len(seeds), workers)
+    groups = _groups(len(seeds), shares.groups)
     games = []
     for group in groups:
         own = policy
@@ -104,10 +105,11 @@ def run(
                     progress(num_rounds * groups.shape[1])
         return jax.tree.map(lambda *parts: np.concatenate(parts), *segments)
 
-    if len(games) == 1 or _waits_for_others(environment, *games[0], own_policies):
+    threads = min(len(games), shares.threads)
+    if threads == 1 or _waits_for_others(environment, *games[0], own_policies):
         played = [play_game(game) for game in games]
     else:
-        with ThreadPoolExecutor(len(games)) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             try:
                 played = list(pool.map(play_game, games))
             except BaseException:
@@ -117,11 +119,11 @@ def run(
     return Trace(step.regret, step.action, step.reward, step.info, time.perf_counter() - started)
 
 
-def worlds(key: Key[Array, ""], environment: Environment, seeds: Int[np.ndarray, " seeds"], workers: int) -> Params:
+def worlds(key: Key[Array, ""], environment: Environment, seeds: Int[np.ndarray, " seeds"], num_groups: int) -> Params:
     """What the environment fixes for each seed, computed by the program that `run` uses, group by group."""
     made = [
         _init_worlds(environment, _keys(key, jnp.asarray(seeds[group])).init_world)
-        for group in _groups(len(seeds), workers)
+        for group in _groups(len(seeds), num_groups)
     ]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts)[: len(seeds)], *made)
 
@@ -224,8 +226,8 @@ def _policy_axis(own_policies: bool) -> Any:
     return eqx.if_array(0) if own_policies else None
 
 
-def _groups(num_players: int, workers: int) -> Int[np.ndarray, "groups size"]:
+def _groups(num_players: int, most_groups: int) -> Int[np.ndarray, "groups size"]:
     """Groups of one size, so that one compilation serves all. The last group is padded by repeating players."""
-    size = -(-num_players // min(workers, num_players))
+    size = -(-num_players // min(most_groups, num_players))
     num_groups = -(-num_players // size)
     return np.resize(np.arange(num_players), (num_groups, size))

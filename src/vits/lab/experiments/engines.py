@@ -1,13 +1,18 @@
 """Where cells are computed. An engine takes cells and yields their arrays; the caller alone writes files."""
 
+import importlib.util
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from typing_extensions import override
 
+from vits import validate
 from vits.files import Arrays
 from vits.lab.experiments.base import Cell
 from vits.lab.results import Finding
+
+ENGINES = ("local", "ray")
+"""The names that `engine` takes."""
 
 
 class Monitor:
@@ -22,8 +27,15 @@ class Monitor:
     def advance(self, cost: int) -> None:
         """The cost of what was just computed."""
 
+    def nodes(self, lines: Sequence[str]) -> None:
+        """The state of a cluster, one line for each of its nodes."""
+
     def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:
         """The statements that get more seeds, and the largest number of seeds they may get."""
+
+
+class EngineError(Exception):
+    """An engine could not compute everything. The cells that are finished are stored."""
 
 
 @runtime_checkable
@@ -42,3 +54,23 @@ class Local(Engine):
         for cell in cells:
             monitor.cell(cell)
             yield cell, cell.compute(monitor.advance)
+
+
+def engine(name: str, address: str | None = None) -> Engine:
+    """The engine with this name.
+
+    Args:
+        name: "local" or "ray".
+        address: that of a Ray cluster; by default RAY_ADDRESS, or a new cluster on this machine.
+    """
+    if name not in ENGINES:
+        raise validate.unknown("engine", name, ENGINES)
+    if name == "local":
+        if address is not None:
+            raise ValueError(f"an address is for --engine ray, but it is {address} and the engine is local")
+        return Local()
+    if importlib.util.find_spec("ray") is None:
+        raise ValueError("--engine ray needs Ray, which is not installed; pip install 'vits-bandits[ray]' installs it")
+    from vits.lab.experiments.ray_engine import Ray
+
+    return Ray(address)

@@ -211,8 +211,13 @@ def _stored(file: Path, mark: str) -> Arrays | None:
 
 def versions() -> dict[str, str]:
     """The versions that a result depends on, and the commit if this is a checkout."""
+    return {**libraries(), "commit": _commit()}
+
+
+def libraries() -> dict[str, str]:
+    """The versions of Python, of this package and of the libraries that decide its numbers."""
     packages = {name: metadata.version(name) for name in ("vits-bandits", "jax", "jaxlib", "numpy", "equinox")}
-    return {"python": platform.python_version(), **packages, "commit": _commit()}
+    return {"python": platform.python_version(), **packages}
 
 
 def _commit() -> str:

@@ -2,10 +2,10 @@
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -74,13 +74,24 @@ FORMATS = {"table": _claims_table, "markdown": _claims_markdown, "json": _claims
 """How claims can be printed."""
 
 
+class _Lines(Progress):
+    """A bar with lines of text under it."""
+
+    lines: Sequence[str] = ()
+
+    @override
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        yield from (Text(f"  {line}") for line in self.lines)
+
+
 class _Bar(Monitor):
     """A bar that appears when a run starts to compute."""
 
     def __init__(self, out: Console):
         columns = (TextColumn("{task.description:32}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         # The speeds of algorithms differ by far, so the time left comes from the last hour, not the last half minute.
-        self.bar = Progress(*columns, console=out, speed_estimate_period=3600.0)
+        self.bar = _Lines(*columns, console=out, speed_estimate_period=3600.0)
         self.task = self.bar.add_task("starting")
 
     @override
@@ -95,6 +106,10 @@ class _Bar(Monitor):
     @override
     def advance(self, cost: int) -> None:
         self.bar.advance(self.task, cost)
+
+    @override
+    def nodes(self, lines: Sequence[str]) -> None:
+        self.bar.lines = lines
 
     @override
     def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:

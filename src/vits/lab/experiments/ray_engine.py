@@ -1,0 +1,206 @@
+"""Cells on a Ray cluster: tasks of one core each, the longest first, again where a worker or a node is lost."""
+
+import hashlib
+import importlib
+import logging
+import math
+import os
+import secrets
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from typing_extensions import override
+
+from vits.files import Arrays
+from vits.lab.experiments import ray_worker
+from vits.lab.experiments.base import Cell
+from vits.lab.experiments.engines import Engine, EngineError, Monitor
+from vits.simulation import sharing
+
+MOST_FAILURES = 3
+"""A cell that fails by itself this often is given up."""
+
+MOST_LOSSES = 20
+"""A cell whose worker is lost this often is given up: it may be the cell that ends its worker."""
+
+WAIT = 1.0
+"""Seconds between two looks at the nodes."""
+
+CORES = 1
+"""Cores, and threads, of a task."""
+
+
+class Failure(NamedTuple):
+    """A cell that was given up, and why."""
+
+    cell: Cell
+    reason: str
+
+
+class Waiting:
+    """Cells that wait for a worker. The longest is next, by the speeds measured so far.
+
+    Algorithms without a measurement come before all others.
+    """
+
+    def __init__(self, cells: Sequence[Cell]) -> None:
+        self._cells = cells
+        self._indices = list(range(len(cells)))
+        self._seconds: dict[Any, float] = {}
+        """The seconds that a unit of cost takes, by algorithm and by row."""
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def pop(self) -> int:
+        """The index of the next cell."""
+        best = max(self._indices, key=lambda index: (self._estimate(index), self._cells[index].cost, -index))
+        self._indices.remove(best)
+        return best
+
+    def push(self, index: int) -> None:
+        """Compute a cell again."""
+        self._indices.append(index)
+
+    def measured(self, index: int, seconds: float) -> None:
+        """Learn from a finished cell."""
+        cell = self._cells[index]
+        self._seconds[cell.algorithm] = self._seconds[cell.key] = seconds / max(cell.cost, 1)
+
+    def _estimate(self, index: int) -> float:
+        cell = self._cells[index]
+        return self._seconds.get(cell.key, self._seconds.get(cell.algorithm, math.inf)) * max(cell.cost, 1)
+
+
+class Ray(Engine):
+    """Computes cells on a Ray cluster.
+
+    Args:
+        address: that of the cluster; by default RAY_ADDRESS, or a new cluster on this machine.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._address = address or os.environ.get("RAY_ADDRESS") or "local"
+        self._done: Counter[str] = Counter()
+
+    @override
+    def compute(self, cells: Sequence[Cell], monitor: Monitor) -> Iterator[tuple[Cell, Arrays]]:
+        if not cells:
+            return
+        ray = connect(self._address)
+        order, pickled = _order(ray, cells)
+        content = ray.put(pickled)
+        task = ray.remote(ray_worker.compute).options(num_cpus=CORES, max_retries=0, runtime_env=_environment())
+        waiting, running = Waiting(cells), dict[Any, int]()
+        failures, losses = Counter[int](), Counter[int]()
+        given_up: list[Failure] = []
+        try:
+            while waiting or running:
+                while waiting and len(running) < _room(ray):
+                    index = waiting.pop()
+                    monitor.cell(cells[index])
+                    running[task.remote(content, order, index)] = index
+                for ref in ray.wait(list(running), timeout=WAIT)[0]:
+                    index = running.pop(ref)
+                    try:
+                        done = ray.get(ref)
+                    except ray.exceptions.RayTaskError as error:
+                        if isinstance(error.cause, ray_worker.WrongSoftware):
+                            raise EngineError(str(error.cause)) from None
+                        failures[index] += 1
+                        if failures[index] < MOST_FAILURES:
+                            waiting.push(index)
+                        else:
+                            cause = error.cause
+                            given_up.append(Failure(cells[index], f"{type(cause).__name__}: {cause}"))
+                    except ray.exceptions.RayError as error:  # its worker or its node is gone
+                        losses[index] += 1
+                        if losses[index] < MOST_LOSSES:
+                            waiting.push(index)
+                        else:
+                            given_up.append(Failure(cells[index], f"its worker was lost {MOST_LOSSES} times: {error}"))
+                    else:
+                        waiting.measured(index, done.seconds)
+                        self._done[done.node] += 1
+                        monitor.advance(cells[index].cost)
+                        yield cells[index], done.arrays
+                monitor.nodes(self._lines(ray))
+        finally:
+            if running:  # an error, or Ctrl-C
+                for ref in running:
+                    ray.cancel(ref, force=True)
+                ray.shutdown()
+        if given_up:
+            raise EngineError(_report(given_up, len(cells)))
+
+    def _lines(self, ray: Any) -> list[str]:
+        """A line for each node that is there, or that has done something."""
+        lines = []
+        for node in ray.nodes():
+            done, cores = self._done[node["NodeID"]], node["Resources"].get("CPU", 0)
+            name = f"{node['NodeManagerHostname']}, node {node['NodeID'][:8]}"
+            if node["Alive"]:
+                lines.append(f"{name}: {cores:g} cores, {done:,} cells done")
+            elif done:
+                lines.append(f"{name}: left after {done:,} cells")
+        return lines
+
+
+def connect(address: str) -> Any:
+    """Ray, connected to the cluster at an address; "local" is a new one on this machine."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    arguments: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
+    if address == "local":
+        # Ray listens on the loopback address alone if it must not be part of a larger cluster.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        if "RAY_AUTH_MODE" not in os.environ:
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        arguments |= {"num_cpus": os.cpu_count(), "include_dashboard": False}
+    else:
+        host = address.rpartition(":")[0]
+        arguments |= {"_node_ip_address": host} if host.startswith("127.") else {}
+    ray = importlib.import_module("ray")
+    if not ray.is_initialized():
+        try:
+            ray.init(**arguments)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            sentence = str(error).splitlines()[0]
+            raise EngineError(f"there is no connection to a Ray cluster at {address}: {sentence}") from None
+    return ray
+
+
+def _order(ray: Any, cells: Sequence[Cell]) -> tuple[ray_worker.Order, Any]:
+    """What the workers are to do, and the pickled cells; what cells share is pickled once."""
+    pickled = ray.cloudpickle.dumps(list(cells))
+    checksum = hashlib.sha256(pickled).hexdigest()
+    order = ray_worker.Order(sharing.current().groups, CORES, ray_worker.software(), checksum)
+    return order, np.frombuffer(pickled, np.uint8)
+
+
+def _environment() -> dict[str, Any]:
+    """Environment variables of the workers: threads, and what the driver has set for JAX.
+
+    Every machine has its own folder for compiled programs.
+    """
+    own = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE")
+    chosen = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(("JAX_", "XLA_")) and not name.startswith(own)
+    }
+    return {"env_vars": {**chosen, "NPROC": str(CORES), "OPENBLAS_NUM_THREADS": str(CORES)}}
+
+
+def _room(ray: Any) -> int:
+    """How many tasks are submitted at once: one for each core, and some that are ready when a core is free."""
+    cores = int(ray.cluster_resources().get("CPU", 0)) // CORES
+    return cores + max(2, cores // 8)
+
+
+def _report(failures: Sequence[Failure], total: int) -> str:
+    errors = [f"{cell.environment}, {cell.algorithm}, {cell.chunk}: {reason}" for cell, reason in failures]
+    return "\n  ".join(
+        [f"{len(failures)} of {total} cells failed; the others are stored, and the same command tries again", *errors]
+    )
