@@ -50,6 +50,13 @@ def eigenvalues(matrix: Float[Array, "d d"]) -> Float[Array, " d"]:
 
 
 @_one_by_one
+def eigenvectors(matrix: Float[Array, "d d"]) -> tuple[Float[Array, " d"], Float[Array, "d d"]]:
+    """Eigenvalues of a symmetric matrix, the largest first, and its eigenvectors as rows."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    return values[::-1], vectors.T[::-1]
+
+
+@_one_by_one
 def _frame_by_qr(matrix: Float[Array, "d m"]) -> Float[Array, "d m"]:
     return jnp.linalg.qr(matrix)[0]
 

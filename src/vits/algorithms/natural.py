@@ -23,8 +23,11 @@ from vits import linalg, models, policies, potentials, validate
 from vits.algorithms.preset import preset
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
+from vits.inference.covariance import COVARIANCES
 from vits.inference.guards import guarded, is_unresolved
+from vits.inference.structured import Structured
 from vits.potentials import Centre, Data, DataOptions, Expectations, Potential
+from vits.potentials.autodiff import OfRows
 from vits.types import Info, Observation, Reason, Scalar
 
 
@@ -147,6 +150,8 @@ def vits_ng(
     num_steps: int | None = None,
     tolerance: Scalar | float = 0.05,
     curvature: str | potentials.CurvatureForm | None = None,
+    covariance: str = "full",
+    rank: int | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS with natural gradients: the same posterior in one or two steps, whatever the condition number.
@@ -160,11 +165,15 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again.
+        num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again,
+            or where the covariance is not full.
         tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
             no such form.
+        covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". The last two keep
+            no matrix of the parameters on networks, which then look at a minibatch, of 64 by default, in each step.
+        rank: rows of a low-rank precision, 20 by default.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
@@ -173,6 +182,7 @@ def vits_ng(
     Example:
         >>> import vits
         >>> policy = vits.make("vits_ng", vits.models.linear(3), inverse_temperature=100.0)
+        >>> large = vits.make("vits_ng", vits.models.mlp(100, (500,)), covariance="low_rank", rank=10)
 
     Reference:
         Khan and Rue, "The Bayesian learning rule", JMLR 2023; objective of Clavier, Huix and Durmus, ICML 2024.
@@ -182,10 +192,15 @@ def vits_ng(
     validate.positive("step_size", step_size)
     if not validate.is_traced(step_size) and np.any(np.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
+    validate.choice("covariance", covariance, dict.fromkeys(COVARIANCES))
+    if rank is not None and covariance != "low_rank":
+        raise ValueError(f"rank must be left out where the covariance is {covariance}, but is {rank}")
     if num_steps is None:
-        num_steps = 2 if data.get("fold_after") is None else 10
+        num_steps = 2 if data.get("fold_after") is None and covariance == "full" else 10
     validate.count("num_steps", num_steps)
     validate.not_negative("tolerance", tolerance)
+    if covariance != "full" and not isinstance(model, models.Glm) and data.get("minibatch") is None:
+        data["minibatch"] = MINIBATCH
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,
@@ -194,4 +209,29 @@ def vits_ng(
         **data,
     )
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
-    return policies.Thompson(model, Natural(potential, rho, num_steps, near))
+    if covariance == "full":
+        return policies.Thompson(model, Natural(potential, rho, num_steps, near))
+    rows = 0 if covariance == "diagonal" else _checked_rank(20 if rank is None else rank, model)
+    _check_structure(covariance, potential)
+    return policies.Thompson(model, Structured(potential, rho, num_steps, rows))
+
+
+MINIBATCH = 64
+"""Observations in a step of a network whose covariance is not full, unless told otherwise."""
+
+
+def _checked_rank(rank: int, model: models.RewardModel) -> int:
+    validate.count("rank", rank)
+    if rank > model.num_params:
+        raise ValueError(f"rank must be at most the {model.num_params} parameters of the model, but is {rank}")
+    return rank
+
+
+def _check_structure(covariance: str, potential: Potential) -> None:
+    """Refuse what a precision made of a diagonal and few rows cannot have."""
+    if potential.prior.precision.ndim == 2:
+        raise ValueError(f"covariance must be 'full' where the prior's covariance is a matrix, but is {covariance!r}")
+    if not potential.sees_again:
+        raise ValueError(f"covariance must be 'full' where observations are folded, but is {covariance!r}")
+    if isinstance(potential, potentials.AutodiffPotential) and not isinstance(potential.curvature, OfRows):
+        raise ValueError(f"covariance {covariance!r} needs the curvature 'gauss_newton', which is never negative")

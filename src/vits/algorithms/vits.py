@@ -291,6 +291,7 @@ def vits_ii(
     draws: str = "antithetic",
     inverse: str = "first_order",
     curvature: str | potentials.CurvatureForm | None = None,
+    covariance: str = "full",
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS-II: VITS-I with the inverse C = B^-1 followed to first order.
@@ -309,6 +310,7 @@ def vits_ii(
             product a step instead of three. It holds while B goes no further than 1 / lmax in a round; longer steps of
             B, but not those of mu, are shortened to that, which `info.step_capped` reports.
         curvature: as in `vits_i`.
+        covariance: "full". A diagonal or low-rank covariance has no such recursion for its square root: use `vits_ng`.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
@@ -321,6 +323,7 @@ def vits_ii(
     Reference:
         Clavier, Huix and Durmus, ICML 2024, algorithm 3.
     """
+    _check_full("vits_ii", covariance)
     potential = potentials.potential(
         model,
         inverse_temperature=inverse_temperature,
@@ -352,6 +355,7 @@ def vits_ii_hf(
     step_rule: str | steps.StepRule = "safe",
     draws: str = "orthogonal",
     inverse: str = "first_order",
+    covariance: str = "full",
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS-II Hessian-free: the curvature comes from gradients by Stein's identity.
@@ -369,6 +373,7 @@ def vits_ii_hf(
         step_rule: as in `vits_i`.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
         inverse: as in `vits_ii`.
+        covariance: "full". A diagonal or low-rank covariance has no such recursion for its square root: use `vits_ng`.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
@@ -381,6 +386,7 @@ def vits_ii_hf(
     Reference:
         Clavier, Huix and Durmus, ICML 2024, algorithm 3.
     """
+    _check_full("vits_ii_hf", covariance)
     dim = model.num_params
     defaults: dict[str, tuple[Callable[[int], schemes.Draws], int]] = {
         "plain": (schemes.plain, 20),
@@ -402,6 +408,14 @@ def vits_ii_hf(
         inverse=validate.choice("inverse", inverse, INVERSES),
         inflation=scheme.inflation(dim),
     )
+
+
+def _check_full(algorithm: str, covariance: str) -> None:
+    if covariance != "full":
+        raise ValueError(
+            f"covariance must be 'full' for {algorithm}, whose steps follow a square root of it, but is "
+            f"{covariance!r}: use vits_ng"
+        )
 
 
 def _policy(
