@@ -15,7 +15,7 @@ from vits.inference.base import Moments, Posterior
 from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
 from vits.potentials import Potential
-from vits.types import Info, Observation, Scalar, State, all_finite, as_real, conformed, new_info
+from vits.types import Info, Matrix, Observation, Scalar, State, Vector, all_finite, as_real, conformed, new_info
 
 
 class Choice(NamedTuple):
@@ -119,9 +119,7 @@ class UCB(PosteriorPolicy):
         """phi' mean + width sqrt(phi' Sigma phi)."""
         mean, sqrt_cov = _moments(self.posterior, state)
 
-        def optimistic(
-            mean: Float[Array, " params"], sqrt_cov: Float[Array, "params params"], rows: Float[Array, "rows dim"]
-        ) -> Float[Array, " rows"]:
+        def optimistic(mean: Vector, sqrt_cov: Matrix, rows: Float[Array, "rows dim"]) -> Float[Array, " rows"]:
             return rows @ mean + self.width * jnp.linalg.norm(rows @ sqrt_cov, axis=1)
 
         if self._axis(arms) is None:

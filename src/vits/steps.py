@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from vits import linalg, validate
 from vits.potentials import Data, Potential
-from vits.types import Scalar
+from vits.types import Scalar, Vector
 
 
 class LocalGeometry(NamedTuple):
@@ -25,7 +25,7 @@ class LocalGeometry(NamedTuple):
 
     potential: Potential
     data: Data
-    mean: Float[Array, " params"]
+    mean: Vector
     curvature: Scalar
 
 

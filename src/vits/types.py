@@ -11,6 +11,12 @@ from jaxtyping import Array, Bool, Float, Int, Key, PyTree
 from vits import validate
 
 Scalar = Float[Array, ""]
+Vector = Float[Array, " params"]
+"""One number for each parameter of a model."""
+
+Matrix = Float[Array, "params params"]
+"""One number for each pair of parameters."""
+
 State = Any
 """What a posterior or a policy remembers between rounds: each family names its own fields."""
 

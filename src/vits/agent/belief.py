@@ -19,7 +19,7 @@ from vits.inference.base import Posterior
 from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
 from vits.policies import PosteriorPolicy
-from vits.types import State
+from vits.types import State, Vector
 
 
 class Interval(NamedTuple):
@@ -95,7 +95,7 @@ def _draws(posterior: Posterior, state: State, key: Key[Array, ""], samples: int
     if not posterior.is_chain:
         return jax.vmap(posterior.sample, (0, None))(keys, state)
 
-    def advance(state: State, key: Key[Array, ""]) -> tuple[State, Float[Array, " params"]]:
+    def advance(state: State, key: Key[Array, ""]) -> tuple[State, Vector]:
         moved, _ = posterior.advance(key, state)
         return moved, posterior.sample(key, moved)
 

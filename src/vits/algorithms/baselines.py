@@ -27,8 +27,7 @@ def greedy(
         >>> import vits
         >>> policy = vits.algorithms.greedy(vits.models.logistic(3))
     """
-    potential = potentials.potential(model, inverse_temperature=1.0, prior_precision=prior_precision, **data)
-    return policies.Greedy(model, mode_posterior(potential))
+    return policies.Greedy(model, mode_posterior(potentials.potential(model, 1.0, prior_precision, **data)))
 
 
 @preset

@@ -33,7 +33,7 @@ from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
 from vits.potentials import Data, Potential, SampleOptions
 from vits.potentials.curvature import times
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Observation, Reason, Scalar, Vector
 
 TOLERANCE = 0.05
 """How far from its mode a model may end a round, in posterior standard deviations by Newton's own estimate."""
@@ -175,7 +175,7 @@ class NoisyCopies(Perturbation):
         inflations = jax.vmap(potential.inflation, axis_size=num_members)(data)
         return View(data, 0, inflations[0], jnp.zeros((num_members, self.model.num_params)))
 
-    def _variance(self, theta: Float[Array, " params"], observation: Observation) -> Scalar:
+    def _variance(self, theta: Vector, observation: Observation) -> Scalar:
         """The variance of a reward under the model.
 
         From the loss, l_ff / l_fr^2, which is the variance in every exponential family; where there is no loss as a
@@ -230,11 +230,11 @@ class Ensemble(Posterior):
         view = self.perturbation.view(batch_key, self.potential, seen)
         size = 1.0 / view.inflation
 
-        def mode(data: Data, start: Float[Array, " params"], tilt: Float[Array, " params"]) -> newton.Descent:
-            def grad(theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        def mode(data: Data, start: Vector, tilt: Vector) -> newton.Descent:
+            def grad(theta: Vector) -> Vector:
                 return self.potential.grad(data, theta) - tilt
 
-            def slopes(theta: Float[Array, " params"]) -> newton.Slopes:
+            def slopes(theta: Vector) -> newton.Slopes:
                 grad, hessian = newton.slopes(self.potential, data, theta)
                 return newton.Slopes(grad - tilt, hessian)
 
@@ -267,7 +267,7 @@ class Ensemble(Posterior):
             step_capped=jnp.any((descents.smallest_step < size) | modes.was_raised | (modes.distance > TOLERANCE)),
         )
 
-    def sample(self, key: Key[Array, ""], state: EnsembleState) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: EnsembleState) -> Vector:
         """One of the members, each with the same probability."""
         return state.members[jax.random.randint(key, (), 0, self.num_members)]
 
@@ -320,13 +320,6 @@ def ensemble_ts(
     """
     validate.count("num_members", num_members)
     validate.count("num_steps", num_steps)
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        curvature=curvature,
-        matrix_free=True,
-        **data,
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, matrix_free=True, **data)
     perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
     return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps))

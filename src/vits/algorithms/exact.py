@@ -17,15 +17,15 @@ from vits.algorithms.preset import preset
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import epsilon, guarded, is_unresolved
 from vits.potentials import Potential, Quadratic, WindowOptions
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
 class ExactState(NamedTuple):
     """The posterior N(mean, B B') with B = sqrt_cov, and what rounding has taken from the mean so far."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
-    rounding: Float[Array, " params"]
+    mean: Vector
+    sqrt_cov: Matrix
+    rounding: Vector
 
 
 class Exact(GaussianPosterior):
@@ -156,10 +156,7 @@ def _exact(
 ) -> GaussianPosterior:
     if not isinstance(model, models.Linear):
         raise ValueError(f"{name} needs a linear model, but got {type(model).__name__}; vits_ii takes any model")
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, **data
-    )
-    return mode_posterior(potential)
+    return mode_posterior(potentials.potential(model, inverse_temperature, prior_precision, **data))
 
 
 def mode_posterior(potential: Potential) -> GaussianPosterior:

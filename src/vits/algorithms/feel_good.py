@@ -33,7 +33,7 @@ from vits.potentials import SampleOptions
 from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential
 from vits.potentials.curvature import Dense
 from vits.potentials.prior import Prior
-from vits.types import Observation, Scalar, all_finite
+from vits.types import Matrix, Observation, Scalar, Vector, all_finite
 
 BLOCK = 16
 """Rounds that enter a sum at once: few, because each brings all its arms."""
@@ -138,7 +138,7 @@ class FeelGood(Potential):
         return self.num_arms
 
     @override
-    def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""]) -> Vector:
         return self.base.start(key)
 
     @override
@@ -176,7 +176,7 @@ class FeelGood(Potential):
     def count(self, data: FeelGoodData) -> Int[Array, ""]:
         return self.base.count(data.base)
 
-    def grad(self, data: FeelGoodData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, data: FeelGoodData, theta: Vector) -> Vector:
         """grad U - w sum_s grad bonus_s."""
         total = data.rounds.sum(partial(jax.grad(self._bonus), theta))
         return self.base.grad(data.base, theta) - self.weight * total
@@ -187,13 +187,7 @@ class FeelGood(Potential):
         hessian = curvature.matrix - self.weight * bonus.curvature.matrix
         return Derivatives(grads - self.weight * bonus.grads, Dense(hessian))
 
-    def expectations(
-        self,
-        key: Key[Array, ""],
-        data: FeelGoodData,
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Expectations:
+    def expectations(self, key: Key[Array, ""], data: FeelGoodData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """The base potential's own, minus those of the bonus from a mirrored pair of draws."""
         base_key, draw_key = jax.random.split(key)
         base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
@@ -202,12 +196,7 @@ class FeelGood(Potential):
         hessian = base.hessian - self.weight * bonus.matrix
         return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), hessian)
 
-    def largest_curvature(
-        self,
-        data: FeelGoodData,
-        theta: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"] | None = None,
-    ) -> Scalar:
+    def largest_curvature(self, data: FeelGoodData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
         """The base potential's, plus w sum_s of what round s can add: bend * max_a |grad f_a|^2 + max_a |hess f_a|.
 
         |hess f_a| is taken along grad f_a, which is exact for generalised linear models.
@@ -239,11 +228,7 @@ class FeelGood(Potential):
         return data.rounds.sum(term)
 
     def _bonus(
-        self,
-        theta: Float[Array, " params"],
-        rows: Float[Array, "n d"],
-        offered: Float[Array, " n"],
-        weight: Float[Array, " n"],
+        self, theta: Vector, rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]
     ) -> Scalar:
         mean = partial(self.model.mean, theta)
         return weight @ jax.vmap(lambda menu: self.bonus(mean, menu))(self._menus(rows, offered))
@@ -345,13 +330,8 @@ def fg_ts(
         Mathematics of Data Science, 2022.
     """
     validate.count("num_steps", num_steps)
-    base = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        matrix_free=sampler == "langevin",
-        **data,
-    )
+    is_chain = sampler == "langevin"
+    base = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_chain, **data)
     potential = feel_good_potential(
         base,
         model,
@@ -362,7 +342,7 @@ def fg_ts(
         **data,
     )
     rule = steps.resolve(step_rule, step_size)
-    if sampler == "langevin":
+    if is_chain:
         posterior: Posterior = chain(model, potential, rule, num_steps)
     elif sampler == "vits":
         posterior = VITS(potential, rule, draws.antithetic(), exact_curvature, first_order_inverse, num_steps)

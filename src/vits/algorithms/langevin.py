@@ -27,7 +27,7 @@ from vits.models import Glm, RewardModel
 from vits.potentials import Data, Potential, Quadratic, SampleOptions
 from vits.potentials.autodiff import MARGIN
 from vits.potentials.leading import power_iteration
-from vits.types import Info, Observation, Reason, Scalar, all_finite, first_reason, new_info
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector, all_finite, first_reason, new_info
 
 PATIENCE = 1e5
 """Steps whose noise, if it added up, must take a chain as far as its parameters are large; shorter ones are reported
@@ -37,7 +37,7 @@ as cut."""
 class LangevinState(NamedTuple):
     """The position of the chain, which is the draw to be played; the preconditioner, if there is one; the data seen."""
 
-    theta: Float[Array, " params"]
+    theta: Vector
     design: ExactState | None
     data: Data
 
@@ -45,7 +45,7 @@ class LangevinState(NamedTuple):
 class Chain(NamedTuple):
     """Where a chain is within a round, and how far its first and its latest drift took it."""
 
-    theta: Float[Array, " params"]
+    theta: Vector
     first: Scalar
     last: Scalar
 
@@ -53,7 +53,7 @@ class Chain(NamedTuple):
 class Move(NamedTuple):
     """Where the steps of a round have led, whether they failed, and what they report."""
 
-    theta: Float[Array, " params"]
+    theta: Vector
     failures: dict[Reason, Bool[Array, ""]]
     diagnostics: dict[str, Any]
 
@@ -63,7 +63,7 @@ class Flat(NamedTuple):
 
     curvature: Scalar
 
-    def downhill(self, grad: Float[Array, " params"]) -> Float[Array, " params"]:
+    def downhill(self, grad: Vector) -> Vector:
         """M grad."""
         return grad
 
@@ -75,10 +75,10 @@ class Flat(NamedTuple):
 class Whitened(NamedTuple):
     """M = S S', and an upper bound on the largest curvature of U in its units, lmax(S' hess U S)."""
 
-    sqrt: Float[Array, "params params"]
+    sqrt: Matrix
     curvature: Scalar
 
-    def downhill(self, grad: Float[Array, " params"]) -> Float[Array, " params"]:
+    def downhill(self, grad: Vector) -> Vector:
         """M grad."""
         return self.sqrt @ (grad @ self.sqrt)
 
@@ -101,21 +101,21 @@ def design_matrix(model: RewardModel, potential: Potential) -> Exact:
     return Exact(Quadratic(potential.inverse_temperature * largest, potential.prior))
 
 
-CurvatureRule = Callable[[Potential, Data, Float[Array, " params"]], Scalar]
+CurvatureRule = Callable[[Potential, Data, Vector], Scalar]
 
 
-def bounded(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Scalar:
+def bounded(potential: Potential, data: Data, theta: Vector) -> Scalar:
     """The potential's own bound on its curvature."""
     return potential.largest_curvature(data, theta)
 
 
-def iterated(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Scalar:
+def iterated(potential: Potential, data: Data, theta: Vector) -> Scalar:
     """`MARGIN` times the largest |eigenvalue| of the Hessian at theta by power iteration, for potentials of networks.
 
     A product with the Hessian costs about two gradients, and no matrix is ever formed.
     """
 
-    def product(direction: Float[Array, " params"]) -> Float[Array, " params"]:
+    def product(direction: Vector) -> Vector:
         return jax.jvp(lambda theta: potential.grad(data, theta), (theta,), (direction,))[1]
 
     return MARGIN * potential.inflation(data) * power_iteration(product, theta)
@@ -162,7 +162,7 @@ class Langevin(Posterior):
         moved = state._replace(theta=jnp.where(reason > 0, state.theta, theta))
         return moved, new_info(is_finite=is_finite, reason=reason, **diagnostics)
 
-    def sample(self, key: Key[Array, ""], state: LangevinState) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: LangevinState) -> Vector:
         """The position of the chain: the randomness was spent on getting there."""
         return state.theta
 
@@ -244,15 +244,10 @@ def lmc_ts(
         Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits", ICML 2022.
     """
     validate.count("num_steps", num_steps)
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        matrix_free=preconditioner == "none",
-        **data,
-    )
+    is_flat = preconditioner == "none"
+    potential = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_flat, **data)
     rule = steps.resolve(step_rule, step_size)
-    if preconditioner == "none":
+    if is_flat:
         return policies.Thompson(model, chain(model, potential, rule, num_steps))
     if preconditioner != "design":
         raise validate.unknown("preconditioner", preconditioner, ("none", "design"))

@@ -10,7 +10,7 @@ Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", Neur
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
@@ -19,7 +19,7 @@ from vits.inference import newton
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import guarded, is_unresolved
 from vits.potentials import Centre, Data, DataOptions, Potential
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 TOLERANCE = 0.05
 """How far from the mode a round may end, in posterior standard deviations by Newton's own estimate."""
@@ -28,8 +28,8 @@ TOLERANCE = 0.05
 class LaplaceState(NamedTuple):
     """The posterior N(mean, B B') with B = sqrt_cov, and the data seen."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
+    mean: Vector
+    sqrt_cov: Matrix
     data: Data
 
 
@@ -112,11 +112,5 @@ def laplace_ts(
         Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
     """
     validate.count("num_steps", num_steps)
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        curvature=curvature,
-        **data,
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
     return policies.Thompson(model, Laplace(potential, num_steps))

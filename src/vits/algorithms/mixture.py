@@ -28,7 +28,7 @@ from vits.inference.guards import guarded, is_unresolved
 from vits.inference.per_arm import PerArm
 from vits.linalg import normal
 from vits.potentials import BufferOptions, Prior
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
 class Factors(NamedTuple):
@@ -115,7 +115,7 @@ class Mixture(Posterior):
         failures = {Reason.UNRESOLVED: is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)}
         return guarded(observation, state, new, parameters=new.factors, failures=failures)
 
-    def sample(self, key: Key[Array, ""], state: MixtureState) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: MixtureState) -> Vector:
         """sum_k E[pi_k] w_k, with sigma2_k ~ InvGamma(alpha_k, beta_k) and w_k ~ N(u_k, sigma2_k V_k)."""
         weight, mean, sqrt_cov, shape, scale = state.factors
         noise_key, eps_key = jax.random.split(key)
@@ -197,7 +197,7 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
     )
 
 
-def _inverse_sqrt(precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+def _inverse_sqrt(precision: Matrix) -> Matrix:
     """B with B B' = precision^-1."""
     return linalg.sqrt_of_inverse(linalg.cholesky(precision))
 

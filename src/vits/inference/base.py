@@ -8,7 +8,7 @@ import jax
 from jaxtyping import Array, Float, Key
 from typing_extensions import override
 
-from vits.types import Info, Observation, State
+from vits.types import Info, Observation, State, Vector
 
 
 class Moments(NamedTuple):
@@ -55,7 +55,7 @@ class GaussianPosterior(Posterior):
     def moments(self, state: State) -> Moments:
         return Moments(state.mean, state.sqrt_cov)
 
-    def sample(self, key: Key[Array, ""], state: State) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: State) -> Vector:
         """theta = mean + B eps, eps ~ N(0, I)."""
         eps = jax.random.normal(key, state.mean.shape, state.mean.dtype)
         return state.mean + state.sqrt_cov @ eps

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from vits.potentials import Curvature, Data, Dense, LowRank, Potential
+from vits.types import Matrix, Vector
 
 
 class Points(NamedTuple):
@@ -22,7 +23,7 @@ class Points(NamedTuple):
 class Slope(NamedTuple):
     """What a step sees from its points: the mean of grad U, and the curvature."""
 
-    grad: Float[Array, " params"]
+    grad: Vector
     curvature: Curvature
 
 
@@ -33,26 +34,22 @@ class CurvatureRule(NamedTuple):
     curvature no longer move B: a curvature made of gradients has the rounding error of D' B.
     """
 
-    slope: Callable[[Potential, Data, Points, Float[Array, "params params"]], Slope]
+    slope: Callable[[Potential, Data, Points, Matrix], Slope]
     max_blur: float = math.inf
 
 
-def _mean_hessian(
-    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
-) -> Slope:
+def _mean_hessian(potential: Potential, data: Data, points: Points, sqrt_precision: Matrix) -> Slope:
     """A = the mean of hess U over the points."""
     grads, curvature = potential.derivatives(data, points.thetas)
     return Slope(jnp.mean(grads, axis=0), curvature)
 
 
-def _stein_plain(
-    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
-) -> Slope:
+def _stein_plain(potential: Potential, data: Data, points: Points, sqrt_precision: Matrix) -> Slope:
     """E[hess U] = E[Sigma^-1 (theta - mu) grad U'] = E[D eps grad U'], averaged over the points."""
     return Slope(*stein_factors(potential, data, points, sqrt_precision))
 
 
-def _stein(potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]) -> Slope:
+def _stein(potential: Potential, data: Data, points: Points, sqrt_precision: Matrix) -> Slope:
     """The symmetric part of that, formed only where its rank is too high to save work."""
     grad, plain = stein_factors(potential, data, points, sqrt_precision)
     left, right = plain.left, plain.right
@@ -63,9 +60,7 @@ def _stein(potential: Potential, data: Data, points: Points, sqrt_precision: Flo
     return Slope(grad, Dense(0.5 * (product + product.T)))
 
 
-def stein_factors(
-    potential: Potential, data: Data, points: Points, sqrt_precision: Float[Array, "params params"]
-) -> tuple[Float[Array, " params"], LowRank]:
+def stein_factors(potential: Potential, data: Data, points: Points, sqrt_precision: Matrix) -> tuple[Vector, LowRank]:
     """The mean gradient, and D eps and grad U as the factors of Stein's curvature."""
     grads = jax.vmap(potential.grad, (None, 0))(data, points.thetas)
     directions = points.eps.shape[0]

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from vits.history import Undoable
-from vits.types import Info, Observation, Reason, Scalar, State, all_finite, first_reason, new_info
+from vits.types import Info, Matrix, Observation, Reason, Scalar, State, all_finite, first_reason, new_info
 
 EXPLOSION = 100.0
 """How many times longer the later steps of a round may be than its first and the spread of its draws together."""
@@ -44,7 +44,7 @@ def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n pa
     return jnp.any(~(epsilon(mean) * jnp.abs(mean) <= RESOLUTION * deviations))
 
 
-def is_drowned(sqrt_cov: Float[Array, "params params"], curvature: Scalar) -> Bool[Array, ""]:
+def is_drowned(sqrt_cov: Matrix, curvature: Scalar) -> Bool[Array, ""]:
     """Whether B is so wide that its rounding is as large as the deviation which such a curvature leaves.
 
     A square root cannot hold both then: one feature of 1e20 would stop learning from all others.

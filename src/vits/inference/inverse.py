@@ -5,17 +5,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
 
 from vits import linalg
 from vits.potentials import Curvature
-from vits.types import Scalar
+from vits.types import Matrix, Scalar
 
 
 class Finished(NamedTuple):
     """D at the end of a round, and an upper bound on |D' B - I|_F if one is known."""
 
-    sqrt_precision: Float[Array, "params params"]
+    sqrt_precision: Matrix
     error: Scalar | None = None
 
 
@@ -26,51 +25,33 @@ class InverseRule(NamedTuple):
     `drifts` can be lost in a single step; the first of a round, which meets the new observation, is the longest.
     """
 
-    step: Callable[
-        [Float[Array, "params params"], Float[Array, "params params"], Curvature, Scalar],
-        Float[Array, "params params"],
-    ]
-    finish: Callable[[Float[Array, "params params"], Float[Array, "params params"]], Finished]
+    step: Callable[[Matrix, Matrix, Curvature, Scalar], Matrix]
+    finish: Callable[[Matrix, Matrix], Finished]
     reach: float = math.inf
     drifts: bool = False
 
 
-def _solved(
-    new_sqrt_cov: Float[Array, "params params"],
-    sqrt_precision: Float[Array, "params params"],
-    curvature: Curvature,
-    step: Scalar,
-) -> Float[Array, "params params"]:
+def _solved(new_sqrt_cov: Matrix, sqrt_precision: Matrix, curvature: Curvature, step: Scalar) -> Matrix:
     """D = B^-T, by solving."""
     return linalg.inverse(new_sqrt_cov).T
 
 
-def _first_order(
-    new_sqrt_cov: Float[Array, "params params"],
-    sqrt_precision: Float[Array, "params params"],
-    curvature: Curvature,
-    step: Scalar,
-) -> Float[Array, "params params"]:
+def _first_order(new_sqrt_cov: Matrix, sqrt_precision: Matrix, curvature: Curvature, step: Scalar) -> Matrix:
     """C <- C (I - h (C'C - A)), transposed: D <- D - h (D D' - A)' D."""
     return sqrt_precision - step * curvature.gap_times(sqrt_precision)  # VITS-II, C step
 
 
-def _unmoved(
-    new_sqrt_cov: Float[Array, "params params"],
-    sqrt_precision: Float[Array, "params params"],
-    curvature: Curvature,
-    step: Scalar,
-) -> Float[Array, "params params"]:
+def _unmoved(new_sqrt_cov: Matrix, sqrt_precision: Matrix, curvature: Curvature, step: Scalar) -> Matrix:
     """The D that the round began with."""
     return sqrt_precision
 
 
-def _as_it_is(sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]) -> Finished:
+def _as_it_is(sqrt_cov: Matrix, sqrt_precision: Matrix) -> Finished:
     """D needs no repair."""
     return Finished(sqrt_precision)
 
 
-def _newton_schulz(sqrt_cov: Float[Array, "params params"], sqrt_precision: Float[Array, "params params"]) -> Finished:
+def _newton_schulz(sqrt_cov: Matrix, sqrt_precision: Matrix) -> Finished:
     """C <- 2 C - C (B C), transposed: D <- 2 D - D B' D, which squares the error I - B' D."""
     B, D = sqrt_cov, sqrt_precision
     product = B.T @ D

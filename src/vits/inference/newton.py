@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from vits import linalg
 from vits.inference.guards import choose
 from vits.potentials import Data, Potential
-from vits.types import Scalar
+from vits.types import Matrix, Scalar, Vector
 
 MAX_HALVINGS = 10
 """Halvings of a step after which it is not taken at all."""
@@ -124,11 +124,11 @@ def share_of(potential: Potential) -> float:
 class Slopes(NamedTuple):
     """Gradient and Hessian of U at a point."""
 
-    grad: Float[Array, " params"]
-    hessian: Float[Array, "params params"]
+    grad: Vector
+    hessian: Matrix
 
 
-def slopes(potential: Potential, data: Data, theta: Float[Array, " params"]) -> Slopes:
+def slopes(potential: Potential, data: Data, theta: Vector) -> Slopes:
     """Gradient and Hessian of a potential."""
     grads, curvature = potential.derivatives(data, theta[None])
     return Slopes(grads[0], curvature.matrix)
@@ -141,18 +141,18 @@ class Minimum(NamedTuple):
     left, in standard deviations of N(theta, H^-1).
     """
 
-    theta: Float[Array, " params"]
-    grad: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
+    theta: Vector
+    grad: Vector
+    sqrt_cov: Matrix
     distance: Scalar
     was_raised: Bool[Array, ""]
 
 
 def minimum(
-    slopes: Callable[[Float[Array, " params"]], Slopes],
-    start: Float[Array, " params"],
+    slopes: Callable[[Vector], Slopes],
+    start: Vector,
     *,
-    floor: Float[Array, "params params"],
+    floor: Matrix,
     share: float,
     tolerance: float,
     max_steps: Int[Array, ""] | int,
@@ -163,7 +163,7 @@ def minimum(
     H is raised above `share` of `floor`, and s found by backtracking from `size`.
     """
 
-    def look(theta: Float[Array, " params"]) -> Minimum:
+    def look(theta: Vector) -> Minimum:
         grad, hessian = slopes(theta)
         H = raised(hessian, floor, share=share)
         sqrt_cov = linalg.sqrt_of_inverse(H.factor)

@@ -6,10 +6,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from vits.inference.newton import Descent, Line, descend
-from vits.types import Scalar
+from vits.types import Scalar, Vector
 
 PRODUCTS = 20
 """Products with the Hessian for one direction, at most."""
@@ -24,9 +24,9 @@ class FreeMinimum(NamedTuple):
     `was_raised` says that H was not positive along the way; the direction then ends where that was seen.
     """
 
-    theta: Float[Array, " params"]
-    grad: Float[Array, " params"]
-    direction: Float[Array, " params"]
+    theta: Vector
+    grad: Vector
+    direction: Vector
     distance: Scalar
     was_raised: Bool[Array, ""]
 
@@ -34,16 +34,14 @@ class FreeMinimum(NamedTuple):
 class _Solve(NamedTuple):
     """Conjugate gradients for H x = b: x, the residual, the search direction, and whether curvature was negative."""
 
-    x: Float[Array, " params"]
-    residual: Float[Array, " params"]
-    search: Float[Array, " params"]
+    x: Vector
+    residual: Vector
+    search: Vector
     iteration: Int[Array, ""]
     met_negative: Bool[Array, ""]
 
 
-def solved(
-    product: Callable[[Float[Array, " params"]], Float[Array, " params"]], b: Float[Array, " params"]
-) -> tuple[Float[Array, " params"], Bool[Array, ""]]:
+def solved(product: Callable[[Vector], Vector], b: Vector) -> tuple[Vector, Bool[Array, ""]]:
     """x with H x close to b; and whether H was not positive, where x ends (Steihaug, 1983). Then b'x is positive."""
     tiny = np.finfo(b.dtype).tiny
 
@@ -69,8 +67,8 @@ def solved(
 
 
 def minimum_free(
-    grad: Callable[[Float[Array, " params"]], Float[Array, " params"]],
-    start: Float[Array, " params"],
+    grad: Callable[[Vector], Vector],
+    start: Vector,
     *,
     tolerance: float,
     max_steps: Int[Array, ""] | int,
@@ -81,7 +79,7 @@ def minimum_free(
     It costs at most `PRODUCTS` products with the Hessian, of about two gradients each, for every step.
     """
 
-    def look(theta: Float[Array, " params"]) -> FreeMinimum:
+    def look(theta: Vector) -> FreeMinimum:
         g = grad(theta)
         away, met_negative = solved(lambda v: jax.jvp(grad, (theta,), (v,))[1], g)
         return FreeMinimum(theta, g, -away, jnp.sqrt(jnp.maximum(g @ away, 0.0)), met_negative)

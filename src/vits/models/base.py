@@ -7,7 +7,7 @@ from typing import ClassVar
 import equinox as eqx
 from jaxtyping import Array, Float, Key
 
-from vits.types import Scalar
+from vits.types import Scalar, Vector
 
 
 class RewardModel(eqx.Module):
@@ -24,18 +24,18 @@ class RewardModel(eqx.Module):
         return None
 
     @abc.abstractmethod
-    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def mean(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """Expected reward of an arm."""
 
     @abc.abstractmethod
-    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+    def nll(self, theta: Vector, features: Float[Array, " dim"], reward: Scalar) -> Scalar:
         """Negative log likelihood of a reward, up to a constant."""
 
-    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def score(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """What arms are ranked by: any increasing function of `mean`, chosen so that it does not saturate."""
         return self.mean(theta, features)
 
-    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
         """Where the mean of a posterior starts: the prior mean, if the model can learn from there."""
         return prior_mean
 
@@ -53,7 +53,7 @@ class OutputModel(RewardModel):
     """
 
     @abc.abstractmethod
-    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """f(theta, phi)."""
 
     @abc.abstractmethod
@@ -64,14 +64,14 @@ class OutputModel(RewardModel):
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """Negative log likelihood at f."""
 
-    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def mean(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """The inverse link of f."""
         return self.inverse_link(self.output(theta, features))
 
-    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+    def nll(self, theta: Vector, features: Float[Array, " dim"], reward: Scalar) -> Scalar:
         """The loss at f."""
         return self.loss(self.output(theta, features), reward)
 
-    def score(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def score(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """f itself: arms never tie because their means have saturated."""
         return self.output(theta, features)

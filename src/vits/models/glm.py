@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from vits import validate
 from vits.models.base import OutputModel
-from vits.types import Scalar
+from vits.types import Scalar, Vector
 
 QUADRATURE_POINTS = 32
 """Gauss-Hermite nodes: enough where l'' is smooth on the scale of the deviation of f."""
@@ -71,7 +71,7 @@ class Glm(OutputModel):
         r = jnp.broadcast_to(reward[:, None], f.shape)
         return self.dloss(f, r) @ weights, self.d2loss(f, r) @ weights
 
-    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """phi' theta."""
         return linear_predictor(theta, features)
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from vits import validate
 from vits.models.base import OutputModel, RewardModel
-from vits.types import Scalar
+from vits.types import Scalar, Vector
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -31,19 +31,19 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 
 
-def flatten(params: PyTree[Any]) -> Float[Array, " params"]:
+def flatten(params: PyTree[Any]) -> Vector:
     """All floating-point arrays of a pytree in one vector."""
     return ravel_pytree(eqx.filter(params, eqx.is_inexact_array))[0]
 
 
-def unflatten(template: PyTree[Any], theta: Float[Array, " params"]) -> PyTree[Any]:
+def unflatten(template: PyTree[Any], theta: Vector) -> PyTree[Any]:
     """The template with its floating-point arrays taken from a vector."""
     arrays, rest = eqx.partition(template, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(arrays)
     return eqx.combine(unravel(theta.astype(flat.dtype)), rest)
 
 
-def away_from_zero(prior_mean: Float[Array, " params"], start: Float[Array, " params"]) -> Float[Array, " params"]:
+def away_from_zero(prior_mean: Vector, start: Vector) -> Vector:
     """The prior mean if it says anything, else a starting point: a network at exactly zero never learns."""
     return jnp.where(jnp.any(prior_mean != 0.0), prior_mean, start)
 
@@ -69,7 +69,7 @@ class Mlp(OutputModel):
     num_params: int
     network: Network
 
-    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """The network with parameters theta."""
         return unflatten(self.network, theta)(features)
 
@@ -81,7 +81,7 @@ class Mlp(OutputModel):
         """1/2 (f - r)^2."""
         return 0.5 * jnp.square(f - reward)
 
-    def init_params(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+    def init_params(self, key: Key[Array, ""]) -> Vector:
         """Lecun's start: weights N(0, 1 / fan-in), biases 0."""
         lecun = jax.nn.initializers.lecun_normal(in_axis=-1, out_axis=-2)
         arrays = jax.tree.leaves(eqx.filter(self.network, eqx.is_inexact_array))
@@ -93,7 +93,7 @@ class Mlp(OutputModel):
             ]
         )
 
-    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
         """Lecun's start, unless the prior mean is given and not zero."""
         return away_from_zero(prior_mean, self.init_params(key))
 
@@ -110,7 +110,7 @@ class Heads(Mlp):
         return int(self.network.layers[-1].out_features)
 
     @override
-    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         arm = features[-1].astype(int)
         # JAX clips an index that is out of range silently, so mark the output NaN.
         exists = (arm >= 0) & (arm < self.num_heads) & (features[-1] == arm.astype(features.dtype))
@@ -127,15 +127,15 @@ class Custom(RewardModel):
     nll_of: Callable[[PyTree[Any], Array, Array], Array]
     init_of: Callable[[Array], PyTree[Any]] | None
 
-    def mean(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def mean(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """What the user's `mean` says."""
         return self.mean_of(unflatten(self.params, theta), features)
 
-    def nll(self, theta: Float[Array, " params"], features: Float[Array, " dim"], reward: Scalar) -> Scalar:
+    def nll(self, theta: Vector, features: Float[Array, " dim"], reward: Scalar) -> Scalar:
         """What the user's `nll` says."""
         return self.nll_of(unflatten(self.params, theta), features, reward)
 
-    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
         """The user's starting point, unless the prior mean is given and not zero."""
         return away_from_zero(prior_mean, flatten(self.params if self.init_of is None else self.init_of(key)))
 
@@ -150,7 +150,7 @@ class CustomOutput(OutputModel):
     loss_of: Callable[[Array, Array], Array]
     init_of: Callable[[Array], PyTree[Any]] | None
 
-    def output(self, theta: Float[Array, " params"], features: Float[Array, " dim"]) -> Scalar:
+    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """What the user's `mean` says."""
         return self.mean_of(unflatten(self.params, theta), features)
 
@@ -162,7 +162,7 @@ class CustomOutput(OutputModel):
         """What the user's `loss` says."""
         return self.loss_of(f, reward)
 
-    def start(self, key: Key[Array, ""], prior_mean: Float[Array, " params"]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
         """The user's starting point, unless the prior mean is given and not zero."""
         return away_from_zero(prior_mean, flatten(self.params if self.init_of is None else self.init_of(key)))
 

@@ -50,10 +50,10 @@ WIDE = 1024
 
 def potential(
     model: models.RewardModel,
-    *,
     inverse_temperature: Scalar | float,
     prior_precision: Scalar | float,
     curvature: str | CurvatureForm | None = None,
+    *,
     follows: bool = False,
     matrix_free: bool = False,
     **data: Unpack[DataOptions],

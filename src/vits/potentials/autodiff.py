@@ -15,7 +15,7 @@ from vits.models import OutputModel, RewardModel
 from vits.potentials.base import Centre, Derivatives, Expectations, Potential
 from vits.potentials.curvature import Dense, LowRank, times
 from vits.potentials.prior import Prior
-from vits.types import Observation, Scalar
+from vits.types import Matrix, Observation, Scalar, Vector
 
 MARGIN = 4.0
 """How much larger than where it was looked at the curvature may be where the steps go. With 2, some runs of a
@@ -119,7 +119,7 @@ class AutodiffPotential(Potential):
         return AutodiffData(self.buffer.init(self.model.dim, 4 * BLOCK if self.model.num_params >= MANY else BLOCK))
 
     @override
-    def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""]) -> Vector:
         return self.model.start(key, self.prior.mean)
 
     def observe(self, data: AutodiffData, observation: Observation, centre: Centre | None = None) -> AutodiffData:
@@ -138,7 +138,7 @@ class AutodiffPotential(Potential):
     def inflation(self, data: AutodiffData) -> Scalar:
         return data.history.inflation
 
-    def grad(self, data: AutodiffData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, data: AutodiffData, theta: Vector) -> Vector:
         """eta sum_s grad nll + P0 (theta - m0)."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
@@ -183,25 +183,14 @@ class AutodiffPotential(Potential):
         curvature = LowRank(left, right, self.prior.precision)
         return Derivatives(grads + jax.vmap(self.prior.grad)(thetas), curvature)
 
-    def expectations(
-        self,
-        key: Key[Array, ""],
-        data: AutodiffData,
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Expectations:
+    def expectations(self, key: Key[Array, ""], data: AutodiffData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """The average over one antithetic pair of draws: unbiased, and free of odd noise."""
         offset = sqrt_cov @ jax.random.normal(key, mean.shape, mean.dtype)
         pair = jnp.stack([mean + offset, mean - offset])
         grads, curvature = self.derivatives(data, pair)
         return Expectations(jnp.mean(grads, axis=0), curvature.matrix)
 
-    def largest_curvature(
-        self,
-        data: AutodiffData,
-        theta: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"] | None = None,
-    ) -> Scalar:
+    def largest_curvature(self, data: AutodiffData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
         Given B, at the steepest of theta and some points theta +- B s, where s is a vector of signs: points as far
@@ -222,9 +211,7 @@ class AutodiffPotential(Potential):
     ) -> Float[Array, " p"]:
         return jax.grad(lambda theta: weight @ jax.vmap(self.model.nll, (None, 0, 0))(theta, phi, r))(theta)
 
-    def _hessian_times(
-        self, data: AutodiffData, theta: Float[Array, " params"], vector: Float[Array, " params"]
-    ) -> Float[Array, " params"]:
+    def _hessian_times(self, data: AutodiffData, theta: Vector, vector: Vector) -> Vector:
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
             tempered = self.inverse_temperature * weight
             return jax.jvp(lambda theta: self._loss_grad(theta, phi, r, tempered), (theta,), (vector,))[1]

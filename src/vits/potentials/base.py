@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from vits.potentials.curvature import Curvature
 from vits.potentials.prior import Prior
-from vits.types import Observation, Scalar
+from vits.types import Matrix, Observation, Scalar, Vector
 
 Data = Any
 """What a potential keeps of the observations: each form names its own fields."""
@@ -18,15 +18,15 @@ Data = Any
 class Centre(NamedTuple):
     """Where a potential expands observations that it folds: around N(mean, B B') with B = sqrt_cov, or at a point."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"] | None = None
+    mean: Vector
+    sqrt_cov: Matrix | None = None
 
 
 class Expectations(NamedTuple):
     """Mean gradient and mean Hessian of U under a Gaussian."""
 
-    grad: Float[Array, " params"]
-    hessian: Float[Array, "params params"]
+    grad: Vector
+    hessian: Matrix
 
 
 class Derivatives(NamedTuple):
@@ -59,7 +59,7 @@ class Potential(eqx.Module):
         """How many observations U_t sums over: those seen, or the last ones if there is a window."""
 
     @abc.abstractmethod
-    def grad(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, data: Data, theta: Vector) -> Vector:
         """Gradient of U_t at theta."""
 
     @abc.abstractmethod
@@ -69,7 +69,7 @@ class Potential(eqx.Module):
         The Hessian may be an estimate that is unbiased for points drawn alike; for a single point it is exact.
         """
 
-    def hessian(self, data: Data, theta: Float[Array, " params"]) -> Float[Array, "params params"]:
+    def hessian(self, data: Data, theta: Vector) -> Matrix:
         """Hessian of U_t at theta."""
         return self.derivatives(data, theta[None]).curvature.matrix
 
@@ -89,28 +89,17 @@ class Potential(eqx.Module):
         return False
 
     @abc.abstractmethod
-    def expectations(
-        self,
-        key: Key[Array, ""],
-        data: Data,
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Expectations:
+    def expectations(self, key: Key[Array, ""], data: Data, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """E grad U_t and E hess U_t under N(mean, B B')."""
 
     @abc.abstractmethod
-    def largest_curvature(
-        self,
-        data: Data,
-        theta: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"] | None = None,
-    ) -> Scalar:
+    def largest_curvature(self, data: Data, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
         """An upper estimate of the Hessian's largest eigenvalue, for choosing steps.
 
         It is for points near theta or, given B, for draws from N(theta, B B').
         """
 
-    def start(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+    def start(self, key: Key[Array, ""]) -> Vector:
         """Where a posterior starts: the prior mean, unless the model could not learn from there."""
         return self.prior.mean
 

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from vits import linalg
-from vits.types import Scalar
+from vits.types import Matrix, Scalar, Vector
 
-Operator = Float[Array, ""] | Float[Array, " params"] | Float[Array, "params params"]
+Operator = Float[Array, ""] | Vector | Matrix
 """A number, a diagonal, or a matrix."""
 
 
@@ -27,7 +27,7 @@ def times(operator: Operator, x: Float[Array, "params *columns"]) -> Float[Array
     return (operator[:, None] if operator.ndim == 1 and x.ndim == 2 else operator) * x
 
 
-def as_matrix(operator: Operator, dim: int) -> Float[Array, "params params"]:
+def as_matrix(operator: Operator, dim: int) -> Matrix:
     """A itself."""
     if operator.ndim == 2:
         return operator
@@ -44,7 +44,7 @@ class Curvature(eqx.Module):
 
     @property
     @abc.abstractmethod
-    def matrix(self) -> Float[Array, "params params"]:
+    def matrix(self) -> Matrix:
         """A, formed."""
 
     @abc.abstractmethod
@@ -52,7 +52,7 @@ class Curvature(eqx.Module):
         """A x."""
 
     @abc.abstractmethod
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
         """(D D' - A)' D, which is zero when the precision D D' is the curvature."""
 
     @abc.abstractmethod
@@ -63,11 +63,11 @@ class Curvature(eqx.Module):
 class Dense(Curvature):
     """A symmetric matrix that is worth forming."""
 
-    entries: Float[Array, "params params"]
+    entries: Matrix
 
     @property
     @override
-    def matrix(self) -> Float[Array, "params params"]:
+    def matrix(self) -> Matrix:
         return self.entries
 
     @override
@@ -75,7 +75,7 @@ class Dense(Curvature):
         return self.entries @ x
 
     @override
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
         return (sqrt_precision @ sqrt_precision.T - self.entries) @ sqrt_precision
 
     @override
@@ -96,7 +96,7 @@ class LowRank(Curvature):
         return product if self.base is None else times(self.base, x) + product
 
     @override
-    def gap_times(self, sqrt_precision: Float[Array, "params params"]) -> Float[Array, "params params"]:
+    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
         D = sqrt_precision
         gap = D @ D.T @ D - self.right.T @ (self.left @ D)
         return gap if self.base is None else gap - times(self.base, D)
@@ -115,6 +115,6 @@ class LowRank(Curvature):
 
     @property
     @override
-    def matrix(self) -> Float[Array, "params params"]:
+    def matrix(self) -> Matrix:
         product = self.left.T @ self.right
         return product if self.base is None else as_matrix(self.base, product.shape[0]) + product

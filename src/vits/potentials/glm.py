@@ -16,7 +16,7 @@ from vits.potentials.base import Centre, Derivatives, Expectations, Potential
 from vits.potentials.curvature import Dense, largest, times
 from vits.potentials.leading import Leading
 from vits.potentials.prior import Prior
-from vits.types import Observation, Scalar
+from vits.types import Matrix, Observation, Scalar, Vector
 
 REACH = 3.0
 """How many standard deviations of f a curvature that has no bound is looked at away from theta."""
@@ -29,8 +29,8 @@ NARROW = 64
 class Folded(NamedTuple):
     """The prior and the observations that have left the history: 1/2 theta' precision theta - linear' theta."""
 
-    precision: Float[Array, "params params"]
-    linear: Float[Array, " params"]
+    precision: Matrix
+    linear: Vector
 
 
 class GlmData(NamedTuple):
@@ -41,7 +41,7 @@ class GlmData(NamedTuple):
     """
 
     history: Rows
-    bound: Float[Array, "params params"] | None = None
+    bound: Matrix | None = None
     folded: Folded | None = None
     leading: Leading | None = None
 
@@ -105,7 +105,7 @@ class GlmPotential(Potential):
     def inflation(self, data: GlmData) -> Scalar:
         return data.history.inflation
 
-    def grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, data: GlmData, theta: Vector) -> Vector:
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
@@ -136,13 +136,7 @@ class GlmPotential(Potential):
     def is_convex(self) -> bool:
         return True
 
-    def expectations(
-        self,
-        key: Key[Array, ""],
-        data: GlmData,
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Expectations:
+    def expectations(self, key: Key[Array, ""], data: GlmData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """By quadrature, without noise: f_s ~ N(phi_s' mean, |B' phi_s|^2), one dimension each."""
         deviations = _deviations(sqrt_cov)
 
@@ -153,12 +147,7 @@ class GlmPotential(Potential):
 
         return data.history.sum(term, Expectations(self._past_grad(data, mean), self._past_precision(data)))
 
-    def largest_curvature(
-        self,
-        data: GlmData,
-        theta: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"] | None = None,
-    ) -> Scalar:
+    def largest_curvature(self, data: GlmData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
 
         Near means within 1, and `REACH` standard deviations more if B is given. On a minibatch it is larger by the
@@ -195,7 +184,7 @@ class GlmPotential(Potential):
 
         return self.inflation(data) * leading.MARGIN * leading.power_iteration(product, theta)
 
-    def _followed(self, data: GlmData, known: Leading, row: Float[Array, " params"]) -> Leading:
+    def _followed(self, data: GlmData, known: Leading, row: Vector) -> Leading:
         """The leading directions of P0 + eta max l'' sum phi phi', which no Hessian exceeds."""
         assert self.model.max_d2loss is not None
         steepness = self.inverse_temperature * self.model.max_d2loss
@@ -215,16 +204,16 @@ class GlmPotential(Potential):
     def _past_times(self, data: GlmData, x: Float[Array, "params *n"]) -> Float[Array, "params *n"]:
         return times(self.prior.precision if data.folded is None else data.folded.precision, x)
 
-    def _past_precision(self, data: GlmData) -> Float[Array, "params params"]:
+    def _past_precision(self, data: GlmData) -> Matrix:
         """Of the prior, and of what was folded into it."""
         return self.prior.matrix if data.folded is None else data.folded.precision
 
-    def _past_grad(self, data: GlmData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def _past_grad(self, data: GlmData, theta: Vector) -> Vector:
         if data.folded is None:
             return self.prior.grad(theta)
         return data.folded.precision @ theta - data.folded.linear
 
-    def _fold(self, folded: Folded, row: tuple[Float[Array, " params"], Scalar], centre: Centre) -> Folded:
+    def _fold(self, folded: Folded, row: tuple[Vector, Scalar], centre: Centre) -> Folded:
         """Add one observation by its expansion; an empty row, phi = 0, adds nothing."""
         phi, reward = row
         f, r = (phi @ centre.mean)[None], reward[None]

@@ -9,21 +9,21 @@ from jaxtyping import Array, Float
 from vits import linalg, validate
 from vits.potentials import curvature
 from vits.potentials.curvature import Operator
-from vits.types import Scalar
+from vits.types import Matrix, Scalar, Vector
 
 
 class Prior(NamedTuple):
     """The Gaussian prior N(mean, precision^-1); the precision is stored as a number or a diagonal where it can be."""
 
-    mean: Float[Array, " params"]
+    mean: Vector
     precision: Operator
 
     @property
-    def matrix(self) -> Float[Array, "params params"]:
+    def matrix(self) -> Matrix:
         """The precision as a matrix."""
         return curvature.as_matrix(self.precision, self.mean.shape[0])
 
-    def grad(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, theta: Vector) -> Vector:
         """P0 (theta - m0)."""
         return curvature.times(self.precision, theta - self.mean)
 
@@ -68,7 +68,7 @@ def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
     return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
 
 
-def _check_positive_definite(covariance: Float[Array, "params params"]) -> None:
+def _check_positive_definite(covariance: Matrix) -> None:
     if validate.is_traced(covariance):
         return
     validate.finite("the prior's covariance", covariance)

@@ -11,14 +11,14 @@ from vits import linalg
 from vits.potentials.base import Centre, Derivatives, Expectations, Potential
 from vits.potentials.curvature import Dense
 from vits.potentials.prior import Prior
-from vits.types import Observation, Scalar
+from vits.types import Matrix, Observation, Scalar, Vector
 
 
 class QuadraticData(NamedTuple):
     """A quadratic potential in full: U(theta) = 1/2 theta' precision theta - linear' theta + const."""
 
-    precision: Float[Array, "params params"]
-    linear: Float[Array, " params"]
+    precision: Matrix
+    linear: Vector
     seen: Int[Array, ""]
 
 
@@ -51,7 +51,7 @@ class Quadratic(Potential):
     def count(self, data: QuadraticData) -> Int[Array, ""]:
         return data.seen
 
-    def grad(self, data: QuadraticData, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+    def grad(self, data: QuadraticData, theta: Vector) -> Vector:
         """eta (V theta - b)."""
         return data.precision @ theta - data.linear
 
@@ -64,21 +64,10 @@ class Quadratic(Potential):
     def is_convex(self) -> bool:
         return True
 
-    def expectations(
-        self,
-        key: Key[Array, ""],
-        data: QuadraticData,
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Expectations:
+    def expectations(self, key: Key[Array, ""], data: QuadraticData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """The gradient at the mean and eta V: exact, since U is quadratic."""
         return Expectations(self.grad(data, mean), data.precision)
 
-    def largest_curvature(
-        self,
-        data: QuadraticData,
-        theta: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"] | None = None,
-    ) -> Scalar:
+    def largest_curvature(self, data: QuadraticData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
         """A true upper bound on lmax(eta V)."""
         return linalg.largest_eigenvalue_bound(data.precision)
