@@ -1,7 +1,7 @@
 """The sentences that a run ends with."""
 
 from vits.lab.experiments import linear
-from vits.lab.report import words
+from vits.lab.report import views
 
 
 def row(environment, algorithm, mean):
@@ -14,7 +14,7 @@ def claim(name, verdict):
 
 def test_the_best_and_the_worst_are_named_and_random_play_is_no_contender():
     rows = [row("zeta=1", "vits_ii", 100.0), row("zeta=1", "lin_ts", 125.0), row("zeta=1", "uniform", 3000.0)]
-    assert words.sentences({"rows": rows, "claims": []}) == (
+    assert views.sentences({"rows": rows, "claims": []}) == (
         "At zeta=1, vits_ii has the least regret (100) and lin_ts the most (125, 25 % more); "
         "playing at random costs 3,000."
     )
@@ -22,14 +22,14 @@ def test_the_best_and_the_worst_are_named_and_random_play_is_no_contender():
 
 def test_verdicts_are_told_apart():
     claims = [claim("a", "holds"), claim("b", "fails"), claim("c", "inconclusive"), claim("d", "fails")]
-    assert words.sentences({"rows": [], "claims": claims}) == (
+    assert views.sentences({"rows": [], "claims": claims}) == (
         "Of the paper's claims, a holds; b, d fail; c need more seeds (--until-decided adds them)."
     )
 
 
 def test_nothing_is_said_of_runs_without_regret_or_with_one_algorithm():
-    assert words.sentences({"rows": [row("kl", "vits_ii", None)], "claims": []}) == ""
-    assert words.sentences({"rows": [row("zeta=1", "vits_ii", 3.0)], "claims": []}) == ""
+    assert views.sentences({"rows": [row("kl", "vits_ii", None)], "claims": []}) == ""
+    assert views.sentences({"rows": [row("zeta=1", "vits_ii", 3.0)], "claims": []}) == ""
 
 
 def test_the_demo_is_the_papers_figure_and_nothing_else():

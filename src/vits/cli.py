@@ -147,7 +147,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
     from vits.lab.experiments import engines
     from vits.lab.experiments.request import plan
     from vits.lab.experiments.run import run
-    from vits.lab.report import console, page, views, words
+    from vits.lab.report import console, page, views
 
     where = engines.engine(engine, address)
     experiment, record = plan(request)
@@ -176,7 +176,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
     _print_report(page.write(found, pictures=pictures))
-    if said := words.sentences(found.summary):
+    if said := views.sentences(found.summary):
         out.print(f"\n{said}", highlight=False)
     if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
         err.print("error: an algorithm failed on every seed")

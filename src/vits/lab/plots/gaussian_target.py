@@ -1,6 +1,5 @@
 """Figures of the Gaussian target: steps against the condition number, and KL against the clock."""
 
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,16 @@ def steps(results: Results, path: Path | None = None) -> Path:
     """
     rows, settings = columns(results.summary), results.summary["settings"]
     algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
-    colours = style.colours(algorithms)
+    looks = style.looks(algorithms)
     step_sizes = list(dict.fromkeys(row["step_size"] for row in rows))
     figure, panels = style.panels(len(step_sizes))
     for step_size, axes in zip(step_sizes, panels, strict=True):
-        for i, (name, dash) in enumerate(zip(algorithms, itertools.cycle(style.DASHES))):
+        for i, (name, look) in enumerate(looks.items()):
             line = [row for row in rows if row["step_size"] == step_size and row["algorithm"] == name]
             # Marks side by side: many algorithms can miss the same target.
             shift = 1.08 ** (i - 0.5 * (len(algorithms) - 1))
             # Thinner and thinner: curves that coincide are all seen.
-            width = 3.4 - 0.3 * i
-            _steps_line(axes, line, shift, color=colours[name], label=name, linestyle=dash, linewidth=max(width, 1.0))
+            _steps_line(axes, line, shift, linewidth=max(3.4 - 0.3 * i, 1.0), **look)
         axes.axhline(settings["horizon"], color=CAP, linestyle="dashed", linewidth=1.2, zorder=1)
         axes.set(xscale="log", yscale="log", xlabel="condition number")
         axes.set_ylim(1.0, 8.0 * settings["horizon"])
@@ -81,21 +79,21 @@ def _mark(row: dict[str, Any]) -> tuple[str, float]:
 def clock(results: Results) -> Path:
     """KL against seconds, one panel per dimension: medians, and bands from the 10 % to the 90 % quantile of seeds."""
     settings = results.summary["settings"]
-    colours = style.colours(results.algorithms)
+    looks = style.looks(results.algorithms)
     figure, panels = style.panels(len(results.environments))
     for environment, axes in zip(results.environments, panels, strict=True):
-        for name, dash in zip(results.algorithms, itertools.cycle(style.DASHES)):
+        for name, look in looks.items():
             arrays = results.cells[environment, name]
             kl = np.where(np.isfinite(arrays["kl"]), arrays["kl"], np.nan)
             seen = np.any(np.isfinite(kl), axis=0)
             if not np.any(seen):
-                axes.plot([], [], color=colours[name], label=f"{name} (never finite)", linestyle=dash)
+                axes.plot([], [], **{**look, "label": f"{name} (never finite)"})
                 continue
             steps = arrays["stride"][0] * (1.0 + np.arange(kl.shape[1])[seen])
             seconds = steps * np.min(arrays["seconds_per_step"])
             low, median, high = np.nanquantile(kl[:, seen], (0.1, 0.5, 0.9), axis=0)
-            axes.plot(seconds, median, color=colours[name], label=name, linewidth=1.7, linestyle=dash)
-            axes.fill_between(seconds, low, high, color=colours[name], alpha=0.18, linewidth=0)
+            axes.plot(seconds, median, linewidth=1.7, **look)
+            style.band(axes, seconds, low, high, look)
         axes.axhline(settings["epsilon"], color=CAP, linestyle="dashed", linewidth=1.2, zorder=1)
         axes.set(xscale="log", yscale="log", xlabel="seconds")
         axes.set_title(environment, loc="left", fontsize=11)

@@ -1,9 +1,12 @@
 """What all figures share: colours, dashes, the frame of a panel, the legend below."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,9 +22,17 @@ NOTE = "#555555"
 """The colour of remarks inside a panel."""
 
 
-def colours(names: Iterable[str]) -> dict[str, str]:
-    """A colour for every name."""
-    return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+def looks(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The colour, the dashes and the label of the line of every name."""
+    return {
+        name: {"color": colour, "linestyle": dash, "label": name}
+        for name, colour, dash in zip(names, itertools.cycle(COLOURS), itertools.cycle(DASHES))
+    }
+
+
+def band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: dict[str, Any]) -> None:
+    """A band in the colour of a line."""
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.18, linewidth=0)
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
@@ -56,10 +67,9 @@ def finish(figure: Figure, axes: Iterable[Axes], title: str, path: Path) -> Path
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    columns = min(len(found), 6)
-    figure.legend(
-        list(found.values()), list(found), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
-    )
+    if found:
+        look = {"ncols": min(len(found), 6), "frameon": False, "fontsize": 9}
+        figure.legend(list(found.values()), list(found), loc="outside lower center", **look)
     figure.suptitle(title, fontsize=11, x=0.01, ha="left")
     figure.savefig(path, dpi=150)
     plt.close(figure)

@@ -1,7 +1,7 @@
 """The report of a run: one page with its results, and how to reproduce them."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from vits.lab import compare
 from vits.lab.compare import Difference
 from vits.lab.report import html, scorecard, views
 from vits.lab.report.html import NOTHING, Markup, decimal, element
-from vits.lab.report.tables import Row
+from vits.lab.report.tables import Row, span
 from vits.lab.report.views import Picture
 from vits.lab.results import TUNING, Key, Results, Summary, columns, final_regret
 
@@ -95,9 +95,9 @@ def _opening(summary: Summary) -> list[Markup]:
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
     algorithms, environments = (len({row[key] for row in played}) for key in ("algorithm", "environment"))
     who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
-    seeds = f"{_range(row['seeds'] for row in played)} seeds of"
+    seeds = f"{span(row['seeds'] for row in played)} seeds of"
     length = (
-        f"{_range(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
+        f"{span(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
     )
     same = "All algorithms had the same contexts and noise, seed by seed." if has_regret else ""
     time = f"Computing took {_duration(sum(row['seconds'] for row in rows))}, without compilation."
@@ -266,11 +266,6 @@ def _reproduce(summary: Summary) -> list[Markup]:
 
 def _count(number: int, name: str) -> str:
     return f"{number:,} {name}" + ("" if number == 1 else "s")
-
-
-def _range(values: Iterable[int]) -> str:
-    found = sorted(set(values))
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
 def _duration(seconds: float) -> str:

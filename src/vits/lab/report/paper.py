@@ -17,8 +17,8 @@ from vits import files
 from vits.files import Arrays
 from vits.lab.plots import curves, gaussian_target
 from vits.lab.plots.curves import Curve
-from vits.lab.report import scorecard, views, words
-from vits.lab.report.tables import Table
+from vits.lab.report import scorecard, views
+from vits.lab.report.tables import Table, span
 from vits.lab.results import Key, Results, Row, Summary
 
 POINTS = 60
@@ -153,7 +153,7 @@ def _section(name: str, kept: Kept) -> str:
     record = kept.summary.get("record")
     command = (record and record["command"]) or "from Python"
     where = kept.summary["versions"].get("commit", "unknown")
-    said = words.sentences(kept.summary)
+    said = views.sentences(kept.summary)
     lines = [table, "", *([said, ""] if said else []), f"`{command}`, commit {where[:12]}."]
     if has_figure(kept):
         lines[:0] = [f'![{kept.summary["settings"]["title"]}]({figure_name(name)} "data {checksum(kept)}")', ""]
@@ -164,8 +164,7 @@ def _regrets(kept: Kept) -> Table:
     """Mean ± standard error and median of the final regret: one row per algorithm, one column per environment."""
     rows = {(row["environment"], row["algorithm"]): row for row in kept.summary["rows"]}
     worlds, names = (list(dict.fromkeys(each)) for each in zip(*kept.curves, strict=True))
-    counts = sorted({rows[key]["seeds"] for key in kept.curves})
-    seeds = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    seeds = span(rows[key]["seeds"] for key in kept.curves)
     horizon = max(rows[key]["horizon"] for key in kept.curves)
     title = f"Regret after {horizon:,} rounds, mean ± standard error and median, {seeds} seeds"
     cells = [(name, *(_regret(rows.get((world, name))) for world in worlds)) for name in names]

@@ -1,6 +1,7 @@
 """Tables as text in rows and columns. The command line and the report print them."""
 
 import math
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from vits.lab.results import Summary, columns
@@ -22,19 +23,20 @@ class Table(NamedTuple):
 
 
 def regret(summary: Summary) -> Table:
-    """Cumulative regret at the end."""
+    """Cumulative regret at the end; its mean in logits too, where that was measured."""
     rows = columns(summary)
-    horizons = sorted({row["horizon"] for row in rows})
-    rounds = f"{horizons[0]:,} rounds" if len(horizons) == 1 else f"{horizons[0]:,} to {horizons[-1]:,} rounds"
+    seeds = span(row["seeds"] for row in rows)
+    also = {"logits": "logit_regret_mean"} if "logit_regret_mean" in rows[0] else {}
+    medians = {"median": "regret_median", **also}
     return Table(
-        _title(summary, f"regret after {rounds}, {_seeds(rows)}"),
-        ("environment", "algorithm", "mean ± s.e.", "median", "failed", "rounds/s"),
+        _title(summary, f"regret after {span(row['horizon'] for row in rows)} rounds, {seeds} seeds"),
+        ("environment", "algorithm", "mean ± s.e.", *medians, "failed", "rounds/s"),
         [
             (
                 row["environment"],
                 row["algorithm"],
                 _mean(row["regret_mean"], row["regret_stderr"]),
-                "" if row["regret_median"] is None else f"{row['regret_median']:.1f}",
+                *("" if row[name] is None else f"{row[name]:.1f}" for name in medians.values()),
                 str(row["failed_seeds"]),
                 f"{row['rounds_per_second']:,.0f}",
             )
@@ -43,9 +45,10 @@ def regret(summary: Summary) -> Table:
     )
 
 
-def _seeds(rows: list[Row]) -> str:
-    counts = sorted({row["seeds"] for row in rows})
-    return f"{counts[0]:,} seeds" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,} seeds"
+def span(values: Iterable[int]) -> str:
+    """One number, or the smallest and the largest of several."""
+    found = sorted(set(values))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
 def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
@@ -55,26 +58,6 @@ def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
         f"{algorithm} against NUTS, {count:,} observations, worst parameters first",
         ("", "", "NUTS", "sd", "here", "sd", "apart, sd", "sd ratio"),
         [("parameter", str(row["parameter"]), *(f"{row[name]:.3g}" for name in names)) for row in rows],
-    )
-
-
-def both_scales(summary: Summary) -> Table:
-    """Cumulative regret at the end in probabilities, and its mean in logits."""
-    rows = columns(summary)
-    return Table(
-        _title(summary, f"cumulative regret after {rows[0]['horizon']} rounds, {_seeds(rows)}"),
-        ("environment", "algorithm", "mean ± s.e.", "median", "logits", "failed", "rounds/s"),
-        [
-            (
-                row["environment"],
-                row["algorithm"],
-                _mean(row["regret_mean"], row["regret_stderr"]),
-                *("" if row[name] is None else f"{row[name]:.1f}" for name in ("regret_median", "logit_regret_mean")),
-                str(row["failed_seeds"]),
-                f"{row['rounds_per_second']:,.0f}",
-            )
-            for row in rows
-        ],
     )
 
 
@@ -116,8 +99,7 @@ def times(summary: Summary) -> Table:
 
 def comparison(summary: Summary) -> Table:
     """One line per algorithm: regret in each world, the cost of a round, and how both grow."""
-    lines = []
-    rows = columns(summary)
+    lines, rows = [], columns(summary)
     worlds = list(dict.fromkeys(row["environment"] for row in rows if "dim" not in row))
     dims = sorted({row["dim"] for row in rows if "dim" in row})
     for name in dict.fromkeys(row["algorithm"] for row in rows):

@@ -1,4 +1,4 @@
-"""How each experiment is shown: its table, its figures with captions, and what its columns mean.
+"""How each experiment is shown: its table, its figures with captions, what its columns mean, and the findings in words.
 
 An experiment that is not listed here is shown as regret.
 """
@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from vits.lab.plots import arms, cost, curves, gaussian_target, theory
+from vits.lab.plots import curves, gaussian_target
 from vits.lab.report import tables
 from vits.lab.report.tables import Table
-from vits.lab.results import TUNING, Results, Summary
+from vits.lab.results import TUNING, VERDICTS, Results, Row, Summary
 
 
 class Figure(NamedTuple):
@@ -61,7 +61,7 @@ _FIXED_ARMS = View(
     figures=(
         REGRET,
         Figure(
-            arms.histogram,
+            curves.arms,
             "How often each arm was played, from the best arm to the worst. Bars are means over seeds, whiskers one"
             " standard error.",
         ),
@@ -78,7 +78,6 @@ _STEPS = {
 
 VIEWS = {
     "movielens": View(
-        table=tables.both_scales,
         diagnostics={
             **DIAGNOSTICS,
             "logit_regret_mean": "regret measured in logits, as the authors do",
@@ -120,14 +119,14 @@ VIEWS = {
     "theory": View(
         figures=(
             Figure(
-                theory.growth,
+                curves.growth,
                 "Final regret against the number of rounds and against the dimension, and the growth of the bound.",
             ),
         ),
     ),
     "comparison": View(
         table=tables.comparison,
-        figures=(REGRET, Figure(cost.rounds, "Time of a round, choosing and learning, against the dimension.")),
+        figures=(REGRET, Figure(curves.cost, "Time of a round, choosing and learning, against the dimension.")),
         diagnostics={
             **DIAGNOSTICS,
             "growth_with_rounds": "the exponent of T in the mean regret, from half the rounds to all of them",
@@ -162,3 +161,40 @@ def table(summary: Summary) -> Table:
 def draw(found: Results) -> list[Picture]:
     """Draw the figures of a run into its folder."""
     return [Picture(figure.draw(found), figure.caption) for figure in view(found.summary).figures]
+
+
+def sentences(summary: Summary) -> str:
+    """The least and the most regret in each world, and the verdicts on the paper's claims; empty without regret."""
+    worlds = dict.fromkeys(row["environment"] for row in summary["rows"] if row["regret_mean"] is not None)
+    found = [_world(world, [row for row in summary["rows"] if row["environment"] == world]) for world in worlds]
+    return " ".join(sentence for sentence in [*found, *_verdicts(summary)] if sentence)
+
+
+def _world(world: str, rows: list[Row]) -> str:
+    """Uniform play is no contender: it says how much there is to lose."""
+    means = {row["algorithm"]: row["regret_mean"] for row in rows if row["regret_mean"] is not None}
+    aimless = means.pop("uniform", None)
+    if len(means) < 2:
+        return ""
+    best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    more = 100.0 * (means[worst] / means[best] - 1.0) if means[best] else 0.0
+    beside = "" if aimless is None else f"; playing at random costs {aimless:,.0f}"
+    return (
+        f"At {world}, {best} has the least regret ({means[best]:,.0f}) and {worst} the most "
+        f"({means[worst]:,.0f}, {more:.0f} % more){beside}."
+    )
+
+
+def _verdicts(summary: Summary) -> list[str]:
+    """The claims of the run by verdict."""
+    claims = summary["claims"]
+    if not claims:
+        return []
+    named = [
+        f"{', '.join(ids)} {verdict if verdict in VERDICTS[:2] and len(ids) == 1 else plural}"
+        for verdict, plural in zip(
+            VERDICTS, ("hold", "fail", "need more seeds (--until-decided adds them)"), strict=True
+        )
+        if (ids := [claim["id"] for claim in claims if claim["verdict"] == verdict])
+    ]
+    return [f"Of the paper's claims, {'; '.join(named)}."]
