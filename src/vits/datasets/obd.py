@@ -72,11 +72,10 @@ def load(
     """
     if policy not in POLICIES:
         raise validate.unknown("policy", policy, POLICIES)
-    if campaign not in CAMPAIGNS:
-        raise validate.unknown("campaign", campaign, CAMPAIGNS)
+    num_items = validate.choice("campaign", campaign, CAMPAIGNS)
     if user_values is not None and len(user_values) != NUM_USER_FEATURES:
         raise ValueError(f"user_values must be those of {NUM_USER_FEATURES} columns, but are of {len(user_values)}")
-    num_items, folder = CAMPAIGNS[campaign], f"{policy}/{campaign}"
+    folder = f"{policy}/{campaign}"
     header = [
         *("", "timestamp", "item_id", "position", "click", "propensity_score"),
         *(f"user_feature_{i}" for i in range(NUM_USER_FEATURES)),

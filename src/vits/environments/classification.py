@@ -84,8 +84,7 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         Traceback (most recent call last):
         ValueError: labels must be whole numbers from 0 to 1, but row 2 has 7
     """
-    if encoding not in ENCODINGS:
-        raise validate.unknown("encoding", encoding, ENCODINGS)
+    encode = validate.choice("encoding", encoding, ENCODINGS)
     validate.shape("features", features, ("rows", "features"))
     validate.finite("features", features)
     num_rows, num_features = np.shape(features)
@@ -100,7 +99,7 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         features=jnp.asarray(features, float),
         labels=jnp.asarray(labels, int),
         rewards=jnp.asarray(table, float),
-        encoding=ENCODINGS[encoding],
+        encoding=encode,
         num_arms=num_arms,
         dim={"disjoint": num_features * num_arms, "row": num_features, "head": num_features + 1}[encoding],
     )

@@ -65,7 +65,7 @@ def fixed_linear(dim: int = 10, num_arms: int = 10) -> FixedArms:
         >>> vits.environments.fixed_linear().num_arms
         10
     """
-    return _fixed(dim, num_arms, _identity, _gaussian)
+    return _fixed(dim, num_arms, identity, _gaussian)
 
 
 def fixed_logistic(dim: int = 10, num_arms: int = 10) -> FixedArms:
@@ -97,7 +97,8 @@ def _fixed(dim: int, num_arms: int, mean: Means, reward: Rewards) -> FixedArms:
     return FixedArms(dim=dim, num_arms=num_arms, mean=mean, reward=reward)
 
 
-def _identity(scores: Float[Array, " arms"]) -> Float[Array, " arms"]:
+def identity(scores: Float[Array, " arms"]) -> Float[Array, " arms"]:
+    """Means that are the scores."""
     return scores
 
 

@@ -1,6 +1,5 @@
 """Recommending movies: users and movies of MovieLens-1M, each known by a vector of a low-rank factorisation."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,10 +11,9 @@ from vits import validate
 from vits.datasets import movielens as data
 from vits.datasets.factorise import Factors
 from vits.environments.base import Environment
-from vits.environments.fixed_arms import bernoulli
+from vits.environments.fixed_arms import Means as Scale
+from vits.environments.fixed_arms import bernoulli, identity
 from vits.types import Round
-
-Scale = Callable[[Float[Array, " arms"]], Float[Array, " arms"]]
 
 
 class MovieLensParams(NamedTuple):
@@ -102,10 +100,9 @@ def movielens(
         Harper and Konstan, "The MovieLens datasets: history and context", ACM TiiS 5(4), 2015.
     """
     validate.count("num_arms", num_arms, least=2)
-    if scale not in SCALES:
-        raise validate.unknown("scale", scale, SCALES)
+    measure = validate.choice("scale", scale, SCALES)
     found = data.factorised(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
-    return from_factors(found.factors, num_arms, SCALES[scale])
+    return from_factors(found.factors, num_arms, measure)
 
 
 def from_factors(factors: Factors, num_arms: int = 100, scale: Scale = jax.nn.sigmoid) -> MovieLens:
@@ -117,8 +114,4 @@ def from_factors(factors: Factors, num_arms: int = 100, scale: Scale = jax.nn.si
     return MovieLens(users=users, movies=movies, scale=scale, num_arms=num_arms, dim=dim)
 
 
-def _identity(logits: Float[Array, " arms"]) -> Float[Array, " arms"]:
-    return logits
-
-
-SCALES: dict[str, Scale] = {"probability": jax.nn.sigmoid, "logit": _identity}
+SCALES: dict[str, Scale] = {"probability": jax.nn.sigmoid, "logit": identity}

@@ -3,7 +3,7 @@
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -153,9 +153,8 @@ def columns(summary: Summary) -> list[dict[str, Any]]:
     return typing.cast(list[dict[str, Any]], summary["rows"])
 
 
-def join(chunks: Iterable[Arrays]) -> Arrays:
+def join(parts: Sequence[Arrays]) -> Arrays:
     """Concatenate chunks of seeds; an array that an older chunk does not have is left out."""
-    parts = list(chunks)
     names = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
@@ -222,7 +221,7 @@ def load(folder: str | Path) -> Results:
         for name in row["files"]:
             if not (folder / name).is_file():
                 raise DamagedRun(f"{folder} is incomplete: {name} is missing")
-        cells[row["environment"], row["algorithm"]] = join(load_cell(folder / name) for name in row["files"])
+        cells[row["environment"], row["algorithm"]] = join([load_cell(folder / name) for name in row["files"]])
     return Results(folder, summary, cells)
 
 

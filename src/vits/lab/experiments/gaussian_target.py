@@ -10,13 +10,14 @@ observation (features and reward are zero), and its distance is that of N(m, S) 
 import abc
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import algorithms, models, steps, validate
 from vits.inference.base import GaussianPosterior, Posterior
@@ -57,11 +58,11 @@ def _log_det(matrix: Float[Array, "dim dim"]) -> Scalar:
 class Approximation(eqx.Module):
     """A posterior that starts at N(0, I) and approaches the target step by step, read as a Gaussian."""
 
-    potential: eqx.AbstractVar[Quadratic]
+    potential: Quadratic
     """The target."""
-    posterior: eqx.AbstractVar[Posterior]
+    posterior: Posterior
     """The algorithm, with the target for its prior."""
-    begin: eqx.AbstractVar[Posterior]
+    begin: Posterior
     """The same with the start N(0, I) for its prior."""
 
     def first(self, key: Key[Array, ""]) -> State:
@@ -89,13 +90,9 @@ class Approximation(eqx.Module):
 class Variational(Approximation):
     """A posterior that is a Gaussian."""
 
-    potential: Quadratic
-    posterior: GaussianPosterior
-    begin: Posterior
-
+    @override
     def kl(self, state: State) -> Scalar:
-        """KL of the posterior itself."""
-        mean, sqrt_cov = self.posterior.moments(state)
+        mean, sqrt_cov = cast(GaussianPosterior, self.posterior).moments(state)
         return divergence(self.potential.prior, mean, sqrt_cov @ sqrt_cov.T)
 
 
@@ -111,17 +108,15 @@ class Path(NamedTuple):
 class Averaged(Approximation):
     """One chain, as the paper reads it: the moments of its path after `burn_in` steps."""
 
-    potential: Quadratic
-    posterior: Posterior
-    begin: Posterior
     burn_in: int
 
+    @override
     def start(self, key: Key[Array, ""]) -> Path:
-        """A draw from N(0, I), and no path yet."""
         chain = self.first(key)
         dim = self.potential.prior.mean.shape[0]
         return Path(chain, jnp.asarray(-self.burn_in), jnp.zeros(dim), jnp.zeros((dim, dim)))
 
+    @override
     def step(self, key: Key[Array, ""], state: Path) -> tuple[Path, Info]:
         """One step of the chain; Welford's update of the moments once the burn-in is over."""
         chain, info = self.advance(key, state.chain)
@@ -131,25 +126,22 @@ class Averaged(Approximation):
         scatter = (1.0 - weight) * (state.scatter + weight * jnp.outer(away, away))
         return Path(chain, seen, state.mean + weight * away, scatter), info
 
+    @override
     def kl(self, state: Path) -> Scalar:
-        """KL of the Gaussian with the path's moments."""
         return divergence(self.potential.prior, state.mean, state.scatter)
 
 
 class Chains(Approximation):
     """A chain in law: the distribution of where it is after k steps, seen in `num_chains` independent chains."""
 
-    potential: Quadratic
-    posterior: Posterior
-    begin: Posterior
     num_chains: int
 
+    @override
     def start(self, key: Key[Array, ""]) -> State:
-        """Draws from N(0, I)."""
         return jax.vmap(self.first)(jax.random.split(key, self.num_chains))
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """One step of every chain; what is reported is the worst."""
+        """What is reported is the worst of all chains."""
         state, info = jax.vmap(self.advance)(jax.random.split(key, self.num_chains), state)
         worst = jax.tree.map(lambda leaf: jnp.max(leaf, axis=0), info)
         return state, worst._replace(is_finite=jnp.all(info.is_finite))
@@ -194,9 +186,6 @@ class Contender:
         return min(seeds, self.max_seeds or seeds)
 
 
-READINGS = ("variational", "averaged", "law")
-
-
 def approximation(contender: Contender, target: Quadratic, step_size: float) -> Approximation:
     """The contender facing the target, with the step size h unless its hyperparameters have one of their own.
 
@@ -219,7 +208,7 @@ def approximation(contender: Contender, target: Quadratic, step_size: float) -> 
         return Averaged(target, posterior, begin, contender.burn_in)
     if contender.reading == "law":
         return Chains(target, posterior, begin, contender.chains)
-    raise validate.unknown("reading", contender.reading, READINGS)
+    raise validate.unknown("reading", contender.reading, ("variational", "averaged", "law"))
 
 
 def floor(approximation: Approximation, step_size: float) -> float:

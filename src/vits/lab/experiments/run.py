@@ -18,7 +18,7 @@ from vits.lab.compare import FEWEST, LOOK_EVERY
 from vits.lab.experiments.base import Cell, Experiment
 from vits.lab.experiments.engines import Engine, Local, Monitor
 from vits.lab.experiments.statements import unsettled
-from vits.lab.results import DamagedRun, Finding, Key, Record, Results, Row, Summary
+from vits.lab.results import DamagedRun, Finding, Key, Record, Results, Summary
 
 UNRECORDED = Record(command=None, changes=None)
 
@@ -110,10 +110,15 @@ def _results(
     experiment: Experiment, folder: Path, cells: list[Cell], stored: Mapping[Path, Arrays], summary: Summary
 ) -> Results:
     """The results of these cells, with the rows, the claims and the versions of the summary filled in."""
-    groups = _grouped(cells)
-    joined = {key: results.join(stored[_file(folder, cell)] for cell in chunks) for key, chunks in groups.items()}
+    groups: dict[Key, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.key, []).append(cell)
+    joined = {key: results.join([stored[_file(folder, cell)] for cell in chunks]) for key, chunks in groups.items()}
     summary["versions"] = {**versions(), "commit": _commits(joined.values())}
-    summary["rows"] = [_row(experiment, folder, chunks, joined[key]) for key, chunks in groups.items()]
+    for key, chunks in groups.items():
+        row = experiment.row(chunks[0], joined[key])
+        row["files"] = [_file(folder, cell).name for cell in chunks]
+        summary["rows"].append(row)
     found = Results(folder, summary, joined)
     summary["claims"] = experiment.claims(found)
     return found
@@ -133,20 +138,6 @@ def _more(experiment: Experiment, found: Results, undecided: list[Finding], most
         goal = min(-(-goal // LOOK_EVERY) * LOOK_EVERY, most)
         asked |= {key: max(asked[key], goal) for key in keys}
     return None if asked == seeds else experiment.more_cells(asked)
-
-
-def _grouped(cells: Iterable[Cell]) -> dict[Key, list[Cell]]:
-    """The cells of each row."""
-    groups: dict[Key, list[Cell]] = {}
-    for cell in cells:
-        groups.setdefault(cell.key, []).append(cell)
-    return groups
-
-
-def _row(experiment: Experiment, folder: Path, chunks: list[Cell], arrays: Arrays) -> Row:
-    row = experiment.row(chunks[0], arrays)
-    row["files"] = [_file(folder, cell).name for cell in chunks]
-    return row
 
 
 def _commits(cells: Iterable[Arrays]) -> str:
