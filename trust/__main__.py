@@ -98,7 +98,7 @@ def sbc(simulations: Annotated[int, typer.Option(help="How many, for each poster
     columns = ("model", "posterior", "simulations", "p of uniform ranks", "bias, sd", "width, sd", "rejected")
     table = Table(*columns, box=SIMPLE_HEAD)
     for model in ("linear", "logistic"):
-        for algorithm in sbc.CONVERGED:
+        for algorithm in (*sbc.CONVERGED, *sbc.STRUCTURED):
             if model == "linear" or algorithm != "lin_ts":
                 found = sbc.run(algorithm, model, simulations)
                 figures = (f"{found.p_value:.3f}", f"{found.bias:+.3f}", f"{found.width:.3f}", str(found.rejected))

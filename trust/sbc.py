@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, Key
 from scipy import stats
 
 import vits
+from vits.inference.structured import StructuredState
 from vits.policies import Thompson
 from vits.types import Observation
 
@@ -32,6 +33,13 @@ CONVERGED: dict[str, dict[str, Any]] = {
     "laplace_ts": {},
 }
 """The posteriors to check, with steps enough to reach what they aim at."""
+
+STRUCTURED: dict[str, dict[str, Any]] = {
+    "vits_ng, rank 3": {"covariance": "low_rank", "rank": 3},
+    "vits_ng, rank 1": {"covariance": "low_rank", "rank": 1},
+    "vits_ng, diagonal": {"covariance": "diagonal"},
+}
+"""Posteriors of smaller families, by a label: of lower rank than the truth they are narrower than it, by design."""
 
 
 class Calibration(NamedTuple):
@@ -53,7 +61,8 @@ def run(algorithm: str, model: str, simulations: int, seed: int = 0) -> Calibrat
     """Calibrate one algorithm. One coordinate a simulation, in turn: those of one simulation are not independent."""
     reward_model = vits.models.linear(DIM) if model == "linear" else vits.models.logistic(DIM)
     room = {} if algorithm == "lin_ts" else {"capacity": COUNT}
-    policy = cast(Thompson, vits.make(algorithm, reward_model, **CONVERGED[algorithm], **room))
+    options = {**CONVERGED, **STRUCTURED}[algorithm]
+    policy = cast(Thompson, vits.make(algorithm.split(",")[0], reward_model, **options, **room))
     keys = jax.random.split(jax.random.key(seed), simulations)
     ranks, scores, rejected = (np.asarray(x) for x in _simulate(policy, keys, jnp.arange(simulations) % DIM))
     counts = np.bincount(ranks * BINS // (DRAWS + 1), minlength=BINS)
@@ -86,8 +95,9 @@ def _simulate(
         rows = (jax.random.split(learn_key, COUNT), phi, rewards)
         state, rejected = jax.lax.scan(learn, policy.init(key), rows)
         draws = jax.vmap(policy.posterior.sample, (0, None))(jax.random.split(draw_key, DRAWS), state)
-        mean, deviation = state.mean, jnp.linalg.norm(state.sqrt_cov, axis=1)
+        is_structured = isinstance(state, StructuredState)
+        deviation = jnp.sqrt(state.precision.variances) if is_structured else jnp.linalg.norm(state.sqrt_cov, axis=1)
         rank = jnp.sum(draws < theta[None, :], axis=0)
-        return rank[coordinate], ((theta - mean) / deviation)[coordinate], jnp.sum(rejected)
+        return rank[coordinate], ((theta - state.mean) / deviation)[coordinate], jnp.sum(rejected)
 
     return jax.vmap(one)(keys, coordinates)
