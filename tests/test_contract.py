@@ -33,10 +33,13 @@ CLAIMED = [
     (name, model)
     for name, row in catalogue.ALGORITHMS.items()
     for model in MODELS
-    if model == "linear" or not row.linear_only
+    if (model == "mlp" if row.networks_only else model == "linear" or not row.linear_only)
 ]
 REFUSED = [
-    (name, model) for name, row in catalogue.ALGORITHMS.items() for model in MODELS if (name, model) not in CLAIMED
+    (name, model)
+    for name, row in catalogue.ALGORITHMS.items()
+    for model in MODELS
+    if row.linear_only and model != "linear"
 ]
 
 

@@ -76,6 +76,8 @@ def test_links_lead_somewhere(page):
 def test_the_table_of_windows_is_true():
     def takes(name, option):
         model = vits.models.logistic(2) if option == "fold_after" else vits.models.linear(2)
+        if catalogue.ALGORITHMS[name].networks_only:
+            model = vits.models.mlp(2, hidden=(2,))
         own = {"num_arms": 2} if catalogue.ALGORITHMS[name].own_posteriors else {}
         try:
             vits.make(name, model, **own, **{option: 5})

@@ -169,4 +169,4 @@ FAULTS = (
     Fault("logistic, lambda 1e-3", settings=_value(prior_precision=1e-3), model="logistic"),
 )
 
-ALGORITHMS = tuple(catalogue.ALGORITHMS)
+ALGORITHMS = tuple(name for name, row in catalogue.ALGORITHMS.items() if not row.networks_only)

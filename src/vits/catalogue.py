@@ -17,6 +17,7 @@ class Algorithm(NamedTuple):
 
     `linear_only`: it refuses models that are not linear. `needs_menu`: observations must carry the features of all
     arms on offer. `own_posteriors`: it always keeps one posterior for each arm. `learns`: rewards change what it does.
+    `networks_only`: it refuses models that are not networks.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Algorithm(NamedTuple):
     needs_menu: bool = False
     own_posteriors: bool = False
     learns: bool = True
+    networks_only: bool = False
 
 
 class Experiment(NamedTuple):
@@ -69,6 +71,13 @@ _ALGORITHMS = (
     ),
     Algorithm("laplace_ts", "Gaussian at the mode", "Chapelle and Li (NeurIPS 2011)", "algorithms/laplace.py"),
     Algorithm("ensemble_ts", "one of many fits", "Lu and Van Roy (NeurIPS 2017)", "algorithms/ensemble.py"),
+    Algorithm(
+        "last_layer_ts",
+        "exact on a trained network's last layer",
+        "Riquelme et al. (ICLR 2018)",
+        "algorithms/last_layer.py",
+        networks_only=True,
+    ),
     Algorithm("greedy", "plays the best fit", "", "algorithms/baselines.py"),
     Algorithm("uniform", "plays any arm", "", "algorithms/baselines.py", learns=False),
 )

@@ -56,10 +56,13 @@ class Network(eqx.Module):
 
     def __call__(self, features: Float[Array, " dim"]) -> Float[Array, "*outputs"]:
         """The last layer is linear."""
-        *hidden, last = self.layers
-        for layer in hidden:
+        return self.layers[-1](self.hidden(features))
+
+    def hidden(self, features: Float[Array, " dim"]) -> Float[Array, " width"]:
+        """The last hidden layer."""
+        for layer in self.layers[:-1]:
             features = self.activation(layer(features))
-        return last(features)
+        return features
 
 
 class Mlp(OutputModel):

@@ -1,0 +1,196 @@
+"""A trained body and an exact Gaussian on the last layer: Neural-Linear.
+
+With h(x) the last hidden layer of a network and a 1 for the bias, the reward of an arm is w' h(x) plus Gaussian noise.
+Given the body, the posterior of w is that of a linear model,
+
+    P = P0 + eta sum_s h_s h_s',    mean = P^-1 (P0 m0 + eta sum_s r_s h_s)
+
+The body follows the mode of all parameters by Adam's steps. When it has moved, all h_s have, so the posterior is
+computed anew from the observations kept. With one output per arm, each arm has a posterior of its own.
+
+Reference: Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float, Key
+from typing_extensions import Unpack
+
+from vits import linalg, models, policies, potentials, validate
+from vits.algorithms.preset import preset
+from vits.inference.base import Posterior
+from vits.inference.guards import guarded
+from vits.models.network import Mlp, unflatten
+from vits.potentials import Data, Potential, SampleOptions
+from vits.types import Info, Observation, Reason, Scalar
+
+FARTHEST = 1e6
+"""A body whose parameters are larger than this has diverged."""
+
+
+class LastLayerState(NamedTuple):
+    """All parameters, square roots of the covariance of each output's weights, Adam's moments, and the data seen."""
+
+    theta: Float[Array, " params"]
+    last_sqrt_cov: Float[Array, "outputs width width"]
+    optimiser: Any
+    data: Data
+
+
+class LastLayer(Posterior):
+    """The Gaussian on the last layer of a network, whose body is trained by K steps after each observation."""
+
+    potential: Potential
+    model: Mlp
+    learning_rate: Scalar
+    num_steps: int
+
+    def init(self, key: Key[Array, ""]) -> LastLayerState:
+        """The prior of the last layer, on a body that starts at random."""
+        theta = self.potential.start(key)
+        state = LastLayerState(theta, jnp.zeros(self._shape), self._adam.init(theta), self.potential.init())
+        weights, roots = self._fitted(state)
+        return state._replace(theta=self._joined(theta, weights), last_sqrt_cov=roots)
+
+    def update(
+        self, key: Key[Array, ""], state: LastLayerState, observation: Observation
+    ) -> tuple[LastLayerState, Info]:
+        """Add the observation, train the body, and compute the last layer's posterior anew."""
+        data = self.potential.observe(state.data, observation)
+        keys = jax.random.split(key, self.num_steps)
+
+        def step(k: Array, carry: tuple[Float[Array, " params"], Any]) -> tuple[Float[Array, " params"], Any]:
+            theta, optimiser = carry
+            seen = self.potential.minibatch(keys[k], data)
+            # On the scale of one observation, so that the steps do not grow with the data.
+            count = jnp.maximum(self.potential.count(data), 1).astype(theta.dtype)
+            grad = self.potential.grad(seen, theta) / count
+            with jax.numpy_dtype_promotion("standard"):  # Optax multiplies by whole numbers
+                move, optimiser = self._adam.update(grad, optimiser, theta)
+            return theta + self.learning_rate * move, optimiser
+
+        theta, optimiser = jax.lax.fori_loop(0, self.num_steps, step, (state.theta, state.optimiser))
+        new = LastLayerState(theta, state.last_sqrt_cov, optimiser, data)
+        weights, roots = self._fitted(new)
+        new = new._replace(theta=self._joined(theta, weights), last_sqrt_cov=roots)
+        return guarded(
+            observation,
+            state,
+            new,
+            parameters=(new.theta, new.last_sqrt_cov),
+            failures={Reason.DIVERGED: ~(jnp.max(jnp.abs(new.theta)) <= FARTHEST)},
+            step=self.learning_rate,
+        )
+
+    def sample(self, key: Key[Array, ""], state: LastLayerState) -> Float[Array, " params"]:
+        """The body, and a draw of the last layer's weights."""
+        outputs, width, _ = self._shape
+        eps = linalg.normal(key, (outputs, width), state.theta.dtype)
+        weights = self._split(state.theta) + jnp.einsum("aij,aj->ai", state.last_sqrt_cov, eps)
+        return self._joined(state.theta, weights)
+
+    @property
+    def _adam(self) -> optax.GradientTransformation:
+        return optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
+
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        """Outputs, and the number of weights and the bias of each, twice."""
+        last = self.model.network.layers[-1]
+        width = last.weight.shape[1] + 1
+        return self.model.num_heads or 1, width, width
+
+    def _split(self, theta: Float[Array, " params"]) -> Float[Array, "outputs width"]:
+        """The weights and the bias of each output: the last entries of the flat parameters."""
+        outputs, width, _ = self._shape
+        last = theta[-outputs * width :]
+        return jnp.concatenate([last[:-outputs].reshape(outputs, width - 1), last[-outputs:, None]], axis=1)
+
+    def _joined(
+        self, theta: Float[Array, " params"], weights: Float[Array, "outputs width"]
+    ) -> Float[Array, " params"]:
+        """The parameters with another last layer."""
+        body = theta[: -weights.size]
+        return jnp.concatenate([body, weights[:, :-1].ravel(), weights[:, -1]])
+
+    def _fitted(
+        self, state: LastLayerState
+    ) -> tuple[Float[Array, "outputs width"], Float[Array, "outputs width width"]]:
+        """Mean and square root of the covariance of the last layer, given the body and all data."""
+        outputs = self._shape[0]
+        network = unflatten(self.model.network, state.theta)
+        prior = self.potential.prior
+        precision = self._split(jnp.broadcast_to(prior.precision, state.theta.shape))
+
+        def term(
+            phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+        ) -> tuple[Float[Array, "outputs width width"], Float[Array, "outputs width"]]:
+            contexts = phi[:, :-1] if self.model.num_heads else phi
+            hidden = jax.vmap(network.hidden)(contexts)
+            hidden = jnp.concatenate([hidden, jnp.ones((len(hidden), 1), hidden.dtype)], axis=1)
+            played = jnp.zeros(len(r), int) if self.model.num_heads is None else phi[:, -1].astype(int)
+            tempered = self.potential.inverse_temperature * weight
+            shares = jax.nn.one_hot(played, outputs, dtype=r.dtype).T * tempered[None, :]
+            grams = jax.vmap(lambda share: (hidden.T * share[None, :]) @ hidden)(shares)
+            return grams, (shares * r[None, :]) @ hidden
+
+        start = jax.vmap(jnp.diag)(precision), precision * self._split(prior.mean)
+        grams, linear = state.data.history.sum(term, start)
+        roots = jax.vmap(lambda gram: linalg.sqrt_of_inverse(linalg.cholesky(gram)))(grams)
+        means = jnp.einsum("aij,akj,ak->ai", roots, roots, linear)
+        return means, roots
+
+
+@preset
+def last_layer_ts(
+    model: models.RewardModel,
+    *,
+    inverse_temperature: Scalar | float = 1.0,
+    prior_precision: Scalar | float = 1.0,
+    learning_rate: Scalar | float = 0.01,
+    num_steps: int = 10,
+    **data: Unpack[SampleOptions],
+) -> policies.Thompson:
+    """Thompson sampling with an exact Gaussian on the last layer of a trained network.
+
+        w ~ N(mean, P^-1),    P = P0 + eta sum_s h_s h_s',    h = the last hidden layer and a 1
+
+    Args:
+        model: a network with a hidden layer, `vits.models.mlp(...)`.
+        inverse_temperature: eta; the larger, the narrower the posterior.
+        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
+        learning_rate: the step of Adam, which trains all parameters.
+        num_steps: steps of Adam a round.
+        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`. By default each of Adam's steps
+            looks at 64 observations. The posterior of the last layer looks at all that are kept.
+
+    Returns:
+        A policy.
+
+    Example:
+        >>> import vits
+        >>> policy = vits.make("last_layer_ts", vits.models.mlp(9, hidden=(50,), outputs=7))
+
+    Reference:
+        Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
+    """
+    validate.positive("learning_rate", learning_rate)
+    validate.count("num_steps", num_steps)
+    if not isinstance(model, Mlp) or len(model.network.layers) < 2:
+        raise ValueError(
+            f"last_layer_ts needs a network with a hidden layer, vits.models.mlp(...), but got {type(model).__name__}"
+        )
+    data.setdefault("minibatch", MINIBATCH)
+    potential = potentials.potential(
+        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, **data
+    )
+    if potential.prior.precision.ndim == 2:
+        raise ValueError("last_layer_ts needs a prior with one variance, or one for each parameter, but got a matrix")
+    return policies.Thompson(model, LastLayer(potential, model, jnp.asarray(learning_rate, float), num_steps))
+
+
+MINIBATCH = 64
+"""Observations in a step of Adam, unless told otherwise."""
