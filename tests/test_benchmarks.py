@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from benchmarks import cold, growth, network, peers, plain_numpy, simulation, timing
+from benchmarks import cold, growth, network, peers, plain_numpy, scaling, simulation, timing
 
 import vits
 
@@ -93,3 +93,13 @@ def test_plain_numpy_learns():
     regrets = [[plain_numpy.vits_ii(i, horizon=t, **settings, **steps) for i in range(5)] for t in (100, 200)]
     first, both = np.mean(regrets, axis=1)
     assert both - first < 0.5 * first
+
+
+def test_more_cores_help_until_the_longest_cell_decides():
+    assert scaling.wall([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert scaling.wall([2.0, 2.0, 2.0], 2) == 4.0
+    found = scaling.scaling([4.0, *[1.0] * 12])
+    assert found.core_seconds == 16.0
+    assert [found.walls[cores] for cores in (2, 4, 512)] == [8.0, 4.0, 4.0]
+    assert found.enough == 4
+    assert "| run | 13 | 0.0044 | 4.0 s | 8.0 s | 4.0 s |" in scaling.table({"run": found})

@@ -54,7 +54,7 @@ def test_without_ray_the_option_says_how_to_get_it(monkeypatch, capsys, tmp_path
 
 def test_the_longest_cell_is_next_by_what_was_measured():
     cells = Trivial("trivial", "Trivial", 6).cells()  # costs 1, 2, 3, 1, 2, 3
-    waiting = Waiting(cells)
+    waiting = Waiting(cells, {})
     assert [waiting.pop() for _ in range(3)] == [2, 5, 1]
     waiting.measured(2, 3.0)  # one second a unit of cost
     waiting.measured(5, 30.0)

@@ -43,13 +43,15 @@ class Waiting:
     """Cells that wait for a worker. The longest is next, by the speeds measured so far.
 
     Algorithms without a measurement come before all others.
+
+    Args:
+        cells: the cells.
+        seconds: the seconds that a unit of cost takes, by algorithm and by row; measurements are added.
     """
 
-    def __init__(self, cells: Sequence[Cell]) -> None:
-        self._cells = cells
+    def __init__(self, cells: Sequence[Cell], seconds: dict[Any, float]) -> None:
+        self._cells, self._seconds = cells, seconds
         self._indices = list(range(len(cells)))
-        self._seconds: dict[Any, float] = {}
-        """The seconds that a unit of cost takes, by algorithm and by row."""
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -84,6 +86,7 @@ class Ray(Engine):
     def __init__(self, address: str | None = None) -> None:
         self._address = address or os.environ.get("RAY_ADDRESS") or "local"
         self._done: Counter[str] = Counter()
+        self._seconds: dict[Any, float] = {}
 
     @override
     def compute(self, cells: Sequence[Cell], monitor: Monitor) -> Iterator[tuple[Cell, Arrays]]:
@@ -93,7 +96,7 @@ class Ray(Engine):
         order, pickled = _order(ray, cells)
         content = ray.put(pickled)
         task = ray.remote(ray_worker.compute).options(num_cpus=CORES, max_retries=0, runtime_env=_environment())
-        waiting, running = Waiting(cells), dict[Any, int]()
+        waiting, running = Waiting(cells, self._seconds), dict[Any, int]()
         failures, losses = Counter[int](), Counter[int]()
         given_up: list[Failure] = []
         try:
