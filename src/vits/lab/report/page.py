@@ -95,9 +95,9 @@ def _opening(summary: Summary) -> list[Markup]:
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
     algorithms, environments = (len({row[key] for row in played}) for key in ("algorithm", "environment"))
     who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
-    seeds = f"{span(row['seeds'] for row in played)} seeds of"
+    seeds = f"{span({row['seeds'] for row in played})} seeds of"
     length = (
-        f"{span(row['horizon'] for row in played)} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
+        f"{span({row['horizon'] for row in played})} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
     )
     same = "All algorithms had the same contexts and noise, seed by seed." if has_regret else ""
     time = f"Computing took {_duration(sum(row['seconds'] for row in rows))}, without compilation."

@@ -164,7 +164,7 @@ def _regrets(kept: Kept) -> Table:
     """Mean ± standard error and median of the final regret: one row per algorithm, one column per environment."""
     rows = {(row["environment"], row["algorithm"]): row for row in kept.summary["rows"]}
     worlds, names = (list(dict.fromkeys(each)) for each in zip(*kept.curves, strict=True))
-    seeds = span(rows[key]["seeds"] for key in kept.curves)
+    seeds = span({rows[key]["seeds"] for key in kept.curves})
     horizon = max(rows[key]["horizon"] for key in kept.curves)
     title = f"Regret after {horizon:,} rounds, mean ± standard error and median, {seeds} seeds"
     cells = [(name, *(_regret(rows.get((world, name))) for world in worlds)) for name in names]

@@ -1,7 +1,7 @@
 """Tables as text in rows and columns. The command line and the report print them."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 from vits.lab.results import Summary, columns
@@ -25,11 +25,11 @@ class Table(NamedTuple):
 def regret(summary: Summary) -> Table:
     """Cumulative regret at the end; its mean in logits too, where that was measured."""
     rows = columns(summary)
-    seeds = span(row["seeds"] for row in rows)
+    seeds = span({row["seeds"] for row in rows})
     also = {"logits": "logit_regret_mean"} if "logit_regret_mean" in rows[0] else {}
     medians = {"median": "regret_median", **also}
     return Table(
-        _title(summary, f"regret after {span(row['horizon'] for row in rows)} rounds, {seeds} seeds"),
+        _title(summary, f"regret after {span({row['horizon'] for row in rows})} rounds, {seeds} seeds"),
         ("environment", "algorithm", "mean ± s.e.", *medians, "failed", "rounds/s"),
         [
             (
@@ -45,9 +45,9 @@ def regret(summary: Summary) -> Table:
     )
 
 
-def span(values: Iterable[int]) -> str:
+def span(values: Set[int]) -> str:
     """One number, or the smallest and the largest of several."""
-    found = sorted(set(values))
+    found = sorted(values)
     return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
