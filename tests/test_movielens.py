@@ -210,12 +210,12 @@ def test_eta_is_tuned_for_each_kind_of_prior_and_every_seed_keeps_its_own(small,
     monkeypatch.setitem(tuning.GRIDS, "lin_ts", (grid,))
     found = runs.run(tuning.tuning(small.only(["lin_ts"]), tuning_seeds=2), tmp_path / "tuned", preset="quick")
     assert found.environments == ["tempered", "untempered"]
-    arrays = found.cells["tempered", "lin_ts"]
-    assert arrays["tuning_regret"].shape == (2, 2)
+    arrays = found.cells["tempered", "lin_ts (grid)"]
+    assert arrays["final"].shape == (3 * 2,)  # the default, and two values of eta
     world = dataclasses.replace(small.worlds[0], inverse_temperature=10.0)
     entrant = small.entrant(small.stage(world), small.contenders[0])
     played = entrant.play(small.seed, small.horizon, [10_000, 10_001], lambda rounds: None)
-    np.testing.assert_allclose(arrays["tuning_regret"][1], played.regret.sum(axis=1), rtol=1e-4)
+    np.testing.assert_allclose(arrays["final"][arrays["setting"] == 2], played.regret.sum(axis=1), rtol=1e-4)
 
 
 def found_with(regret, seconds):

@@ -6,77 +6,127 @@ import pytest
 import vits
 from vits.lab.experiments import fixed_arms, kl, linear, movielens, quadratic, tuning
 from vits.lab.experiments import run as runs
-from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.engines import Local
+from vits.lab.report import tables
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
 
 
-def run(monkeypatch, folder, algorithm, grid):
+def tune(monkeypatch, folder, algorithm, grid, *, seeds, experiment=SMALL, **options):
     monkeypatch.setitem(tuning.GRIDS, algorithm, (grid,))
-    done = runs.run(tuning.tuning(SMALL.only([algorithm]), tuning_seeds=2), folder, preset="quick")
-    (row,) = done.summary["rows"]
-    return row
+    asked = tuning.tuning(experiment.only([algorithm]), tuning_seeds=seeds, **options)
+    return runs.run(asked, folder, preset="quick")
 
 
-def test_the_best_setting_is_chosen_on_one_set_of_seeds_and_reported_on_another(monkeypatch, tmp_path):
-    etas = (0.01, 1.0, 100.0)
-    row = run(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": etas}))
-    world, model = vits.environments.linear(zeta=1.0), vits.models.linear(20)
+def regret(eta, seeds):
+    policy = vits.make("lin_ts", vits.models.linear(20), inverse_temperature=eta)
+    return vits.simulate(0, vits.environments.linear(zeta=1.0), policy, 40, seeds=list(seeds)).cumulative_regret[:, -1]
 
-    def regret(eta, seeds):
-        policy = vits.make("lin_ts", model, inverse_temperature=eta)
-        return vits.simulate(0, world, policy, 40, seeds=seeds).cumulative_regret[:, -1].mean()
 
-    best = min(etas, key=lambda eta: regret(eta, [10_000, 10_001]))
-    assert row["hyperparameters"] == {"inverse_temperature": best, "prior_precision": 1.0}
-    assert row["regret_mean"] == pytest.approx(regret(best, [0, 1, 2]), rel=1e-4)
-    assert row["settings_tried"] == 3
+def test_a_setting_that_is_better_by_the_paired_rule_is_chosen_and_checked_beside_the_default(monkeypatch, tmp_path):
+    """The default of this copy explores far too much, and 120 seeds can tell."""
+    wide = dataclasses.replace(SMALL.contenders[4], hyperparameters={"inverse_temperature": 0.01})
+    experiment = dataclasses.replace(SMALL, contenders=(wide,), seeds=100)
+    grid = tuning.Grid({"inverse_temperature": (0.03, 1.0, 100.0)})
+    done = tune(monkeypatch, tmp_path / "run", "lin_ts", grid, seeds=120, experiment=experiment)
+    rows = {row["algorithm"]: row for row in done.summary["rows"]}
+    tuned, default = rows["lin_ts"], rows["lin_ts (default)"]
+    best = min((1.0, 100.0), key=lambda eta: regret(eta, range(10_000, 10_120)).mean())
+    assert tuned["hyperparameters"] == {"inverse_temperature": best}
+    assert default["hyperparameters"] == {"inverse_temperature": 0.01}
+    assert tuned["regret_mean"] == pytest.approx(regret(best, range(100)).mean(), rel=1e-4)
+    assert rows["lin_ts (grid)"]["settings_tried"] == 4
+    (check,) = done.summary["claims"]
+    assert check["verdict"] == "holds"
+    table = tables.tuned(done.summary)
+    assert table.rows[0][:3] == ("zeta=1", "lin_ts", f"eta={best:g}")
+
+
+def test_ties_go_to_the_default(monkeypatch, tmp_path):
+    """eta = 101 is eta = 100 in all but name; whichever has the lower mean, the default stays."""
+    etas = (99.0, 101.0)
+    done = tune(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": etas}), seeds=110)
+    rows = {row["algorithm"]: row for row in done.summary["rows"]}
+    assert set(rows) == {"lin_ts", "lin_ts (grid)"}
+    assert rows["lin_ts"]["hyperparameters"] == linear.POSTERIOR
+    assert done.summary["claims"] == []
 
 
 def test_a_setting_that_fails_on_a_seed_is_out_of_the_race(monkeypatch, tmp_path):
     grid = tuning.Grid({"step_size": (1e-3, 1e-5)}, {"step_rule": "constant"})
-    row = run(monkeypatch, tmp_path / "run", "vits_ii", grid)
+    done = tune(monkeypatch, tmp_path / "run", "vits_ii", grid, seeds=16)
+    row = next(row for row in done.summary["rows"] if row["algorithm"] == "vits_ii (grid)")
     assert row["settings_with_failed_seeds"] == 1
-    assert row["hyperparameters"]["step_size"] == 1e-5
+    arrays = done.cells["zeta=1", "vits_ii (grid)"]
+    played = {setting: int(np.sum(arrays["setting"] == setting)) for setting in range(3)}
+    assert played == {0: 16, 1: 2, 2: 16}  # it failed in the first heat, and played no other
 
 
-def test_the_best_sixth_of_the_settings_plays_all_the_seeds_to_the_end(monkeypatch, tmp_path):
-    monkeypatch.setattr(tuning, "FEWEST", 2)
-    etas = (0.001, 0.003, 0.01, 0.03, 0.1, 1.0, 10.0)
-    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (tuning.Grid({"inverse_temperature": etas}),))
-    experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=9)
-    (cell,) = experiment.cells()
-    assert cell.cost == 7 * 2 * 20 + 2 * 9 * 40 + 3 * 40
-
-    class Counted(Monitor):
-        rounds = 0
-
-        def advance(self, cost):
-            self.rounds += cost
-
-    counted = Counted()
-    done = runs.run(experiment, tmp_path / "run", preset="quick", monitor=counted)
-    assert counted.rounds == pytest.approx(cell.cost, rel=0.2)  # seeds are padded to the number of cores
-    (arrays,) = done.cells.values()
-    regret = arrays["tuning_regret"]
-    assert regret.shape == (7, 9)
-
-    def first_heat(eta):
-        policy = vits.make("lin_ts", vits.models.linear(20), inverse_temperature=eta)
-        trace = vits.simulate(0, vits.environments.linear(zeta=1.0), policy, 20, seeds=[10_000, 10_001])
-        return trace.cumulative_regret[:, -1].mean()
-
-    finalists = np.argsort([first_heat(eta) for eta in etas])[:2]
-    assert np.array_equal(np.flatnonzero(np.all(np.isfinite(regret), axis=1)), np.sort(finalists))
-    assert arrays["best"][0] == finalists[np.argmin(np.mean(regret[finalists], axis=1))]
+def matrix(*means, seeds, failed=()):
+    """Arrays of settings that have played these tuning seeds with constant regret; those that failed have a NaN."""
+    count = len(means)
+    final = np.repeat(np.array(means, float)[:, None], seeds, axis=1)
+    for setting in failed:
+        final[setting, 0] = np.nan
+    return {
+        "final": final.ravel(),
+        "setting": np.repeat(np.arange(count), seeds),
+        "tuning_seed": np.tile(10_000 + np.arange(seeds), count),
+    }
 
 
-@pytest.mark.parametrize(("num_points", "finalists"), [(2, 2), (6, 3), (12, 3), (18, 3), (54, 9)])
-def test_a_short_grid_keeps_three_for_the_second_heat(num_points, finalists, monkeypatch):
-    etas = tuple(float(i) for i in range(1, num_points + 1))
-    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (tuning.Grid({"inverse_temperature": etas}),))
-    (cell,) = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=8).cells()
-    assert cell.cost == num_points * 2 * 20 + finalists * 8 * 40 + 3 * 40
+def test_each_heat_keeps_the_best_third_and_the_default():
+    experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=80)
+    assert experiment.heats == [10, 20, 40, 80]
+    assert experiment.race(12, None) == tuning.Race(list(range(12)), 10, None)
+    regrets = [50.0, *range(11, 0, -1)]  # the default is worst, the last is best
+    race = experiment.race(12, matrix(*regrets, seeds=10))
+    assert race == tuning.Race([0, 8, 9, 10, 11], 20, None)
+    race = experiment.race(12, matrix(*regrets, seeds=10, failed=[0, 11]))
+    assert race == tuning.Race([7, 8, 9, 10], 20, None)
+    assert experiment.race(12, matrix(*regrets, seeds=80)).chosen == 0  # 80 seeds are too few to leave the default
+
+
+def test_a_default_that_fails_is_replaced():
+    experiment = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=8)
+    assert experiment.race(3, matrix(1.0, 5.0, 4.0, seeds=8, failed=[0])).chosen == 2
+
+
+def test_an_interrupted_tuning_goes_on_where_it_was(monkeypatch, tmp_path):
+    class Stopping(Local):
+        def compute(self, cells, monitor):
+            for i, pair in enumerate(super().compute(cells, monitor)):
+                if i == 2:
+                    raise KeyboardInterrupt
+                yield pair
+
+    grid = tuning.Grid({"inverse_temperature": (1.0, 10.0)})
+    monkeypatch.setitem(tuning.GRIDS, "lin_ts", (grid,))
+    asked = tuning.tuning(SMALL.only(["lin_ts"]), tuning_seeds=8)
+    with pytest.raises(KeyboardInterrupt):
+        runs.run(asked, tmp_path / "run", preset="quick", engine=Stopping())
+    stored = {path.name: path.read_bytes() for path in (tmp_path / "run").glob("*.npz")}
+    assert len(stored) == 2
+    runs.run(asked, tmp_path / "run", preset="quick")
+    assert all((tmp_path / "run" / name).read_bytes() == content for name, content in stored.items())
+
+
+def test_read_as_written_the_papers_grids_are_played_to_the_letter():
+    asked = tuning.tuning(linear.EXPERIMENT, tuning_seeds=50, reading="as written")
+    assert asked.labels == ("vits_i", "vits_ii", "vits_ii_hf", "lin_ts", "lmc_ts(10)", "lmc_ts(50)")
+    assert asked.heats == [50]
+    points = {contender.label: asked.points(contender) for contender in asked.experiment.contenders}
+    assert {name: len(found) for name, found in points.items()} == dict.fromkeys(asked.labels, 36) | {"lin_ts": 12}
+    for name, found in points.items():
+        assert {point["inverse_temperature"] for point in found} == {10.0, 100.0, 500.0, 1000.0}
+        if name != "lin_ts":
+            assert {(point["step_rule"], point["step_size"]) for point in found} == {
+                ("per_observation", h) for h in (0.001, 0.01, 0.1)
+            }
+    assert {point["draws"] for point in points["vits_ii"]} == {"single"}
+    assert {(point["draws"], point["num_samples"]) for point in points["vits_ii_hf"]} == {("plain", 20)}
+    assert asked.race(3, matrix(3.0, 1.0, 2.0, seeds=50)).chosen == 1  # the least mean, whatever its interval
+    assert asked.race(3, matrix(3.0, 1.0, 2.0, seeds=50, failed=[1])).chosen == 2
 
 
 def test_an_experiment_tries_values_of_its_own_too():

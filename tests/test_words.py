@@ -21,9 +21,17 @@ def test_the_best_and_the_worst_are_named_and_random_play_is_no_contender():
 
 
 def test_verdicts_are_told_apart():
-    claims = [claim("a", "holds"), claim("b", "fails"), claim("c", "inconclusive"), claim("d", "fails")]
+    verdicts = {
+        "kl-alike": "holds",
+        "kl-linear": "fails",
+        "kl-fewer": "inconclusive",
+        "theorem": "fails",
+        "mine": "holds",
+    }
+    claims = [claim(name, verdict) for name, verdict in verdicts.items()]
     assert views.sentences({"rows": [], "claims": claims}) == (
-        "Of the paper's claims, a holds; b, d fail; c need more seeds (--until-decided adds them)."
+        "Of the paper's claims, kl-alike holds; kl-linear, theorem fail; "
+        "kl-fewer need more seeds (--until-decided adds them)."
     )
 
 

@@ -121,18 +121,22 @@ def tune(
     tuning_seeds: Annotated[
         int,
         typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Number of seeds that settings are compared on."),
-    ] = 10,
+    ] = 400,
+    as_written: Annotated[
+        bool, typer.Option("--as-written", help="The paper's grids and algorithms to the letter, and nothing else.")
+    ] = False,
     data: Data = None,
     folder: Out = None,
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Try the paper's grids, choose each algorithm's best setting in each world, and report it on other seeds."""
+    """Choose each algorithm's setting in each world from grids, and check it beside the default on other seeds."""
     from vits.lab.experiments.request import Request
-    from vits.lab.results import TUNING
+    from vits.lab.results import BEST, TUNING, WRITTEN
 
-    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds)
-    _execute(request, folder or Path("results") / f"{experiment}{TUNING}-{preset}", engine, address)
+    reading, kind = (WRITTEN, "-written") if as_written else (BEST, "")
+    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds, reading)
+    _execute(request, folder or Path("results") / f"{experiment}{TUNING}{kind}-{preset}", engine, address)
 
 
 def _names(algorithms: list[str] | None) -> list[str] | None:
@@ -170,7 +174,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
         sys.stdout.flush()
         os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
     console.print_table(out, views.table(found.summary))
-    if request.most_seeds is not None:
+    if request.most_seeds is not None or request.tuning_seeds is not None:
         for claim in found.summary["claims"]:
             out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
     pictures = views.draw(found)

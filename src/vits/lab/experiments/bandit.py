@@ -182,12 +182,13 @@ class RegretExperiment(Experiment):
                 hyperparameters=contender.hyperparameters,
                 cost=len(seeds) * self.horizon,
                 settings=settings,
-                compute=functools.partial(self._compute, entrant, list(seeds)),
+                compute=functools.partial(self.compute, entrant, list(seeds)),
             )
             for seeds in chunks
         ]
 
-    def _compute(self, entrant: Entrant, seeds: list[int], progress: Advance) -> Arrays:
+    def compute(self, entrant: Entrant, seeds: list[int], progress: Advance) -> Arrays:
+        """The arrays of a cell: these seeds of a contender."""
         trace = entrant.play(self.seed, self.horizon, seeds, progress)
         return {**trace_arrays(trace), **self.notes(entrant.environment, seeds, trace)}
 

@@ -61,6 +61,10 @@ class Experiment(abc.ABC):
         """The cells when some rows have more seeds than the settings say; None if seeds decide nothing here."""
         return None
 
+    def more(self, found: Results) -> list[Cell] | None:
+        """All cells that are needed after these results, for experiments that choose as they go; None by default."""
+        return None
+
     @abc.abstractmethod
     def row(self, cell: Cell, arrays: Arrays) -> Row:
         """The row of the summary for an algorithm in an environment: one of its cells, and the arrays of all seeds."""

@@ -92,7 +92,7 @@ class MovieLens(RegretExperiment):
         for world in super().tuning_worlds():
             assert isinstance(world, MovieWorld)
             kinds.setdefault("tempered" if world.tempered else "untempered", world)
-        return tuple(dataclasses.replace(world, label=label, inverse_temperature=1.0) for label, world in kinds.items())
+        return tuple(dataclasses.replace(world, label=label) for label, world in kinds.items())
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:

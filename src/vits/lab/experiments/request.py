@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from vits import catalogue
 from vits.lab.experiments.base import Experiment
-from vits.lab.results import Record
+from vits.lab.results import BEST, WRITTEN, Record
 
 MOST_SEEDS = 2000
 """The cap of runs until all claims are decided, unless another is given."""
@@ -25,6 +25,8 @@ class Request(NamedTuple):
     data: Path | None = None
     tuning_seeds: int | None = None
     """Try the grids with this many tuning seeds, instead of running the preset's settings."""
+    reading: str = BEST
+    """How the grids are read; only for tuning."""
     most_seeds: int | None = None
     """Add seeds until all claims are decided or rows have this many."""
 
@@ -46,7 +48,9 @@ def plan(request: Request) -> tuple[Experiment, Record]:
     if request.tuning_seeds is not None:
         from vits.lab.experiments.tuning import tuning  # imports JAX
 
-        usual, asked = (tuning(each, tuning_seeds=request.tuning_seeds) for each in (preset, asked))
+        usual, asked = (
+            tuning(each, tuning_seeds=request.tuning_seeds, reading=request.reading) for each in (preset, asked)
+        )
     record = Record(command=command(request), changes=_numbers_changed(request, preset) + _names_changed(usual, asked))
     return asked, record
 
@@ -61,6 +65,8 @@ def command(request: Request) -> str:
         "--horizon": request.horizon,
         "--algorithms": ",".join(request.algorithms) if request.algorithms else None,
     }
+    if request.reading == WRITTEN:
+        words.append("--as-written")
     if request.most_seeds is not None:
         words += ["--until-decided", "--max-seeds", str(request.most_seeds)]
     words += [word for name, value in options.items() if value is not None for word in (name, str(value))]

@@ -73,10 +73,14 @@ def run(
                 record=record,
             ),
         )
-        open_statements = unsettled(found.summary["claims"])
-        if most_seeds is None or (more := _more(experiment, found, open_statements, most_seeds)) is None:
+        more = experiment.more(found)
+        if most_seeds is not None:
+            undecided = unsettled(found.summary["claims"])
+            more = _more(experiment, found, undecided, most_seeds)
+            if more is not None:
+                monitor.undecided(undecided, most_seeds)
+        if more is None or [(cell.key, cell.chunk) for cell in more] == [(cell.key, cell.chunk) for cell in cells]:
             break
-        monitor.undecided(open_statements, most_seeds)
         cells = more
     files.write_json(folder / results.SUMMARY, found.summary)
     return found

@@ -1,30 +1,30 @@
-"""Grids over hyperparameters: all settings of an algorithm are one batch of one compiled program.
+"""Grids over hyperparameters: each algorithm's setting in each world is chosen on one set of seeds, checked on another.
 
-The best setting of each algorithm in each world is chosen on one set of seeds and reported on another.
+Settings are compared by successive halving. All of them play an eighth of the tuning seeds, the best third of them a
+quarter, the best third of those half, and the rest all. A setting with a failed seed is out. The best setting replaces
+the default only if its mean regret is lower by the paired rule of `vits.lab.compare`, at a level that all settings
+share: ties go to the default. A choice that is not the default then plays fresh seeds beside it.
+
+Read as the paper is written, all settings of its grids play all tuning seeds, and the least mean is chosen.
 """
 
 import dataclasses
 import functools
 import itertools
-import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
 from vits import validate
 from vits.files import Arrays
-from vits.history import with_capacity
-from vits.lab import results
-from vits.lab.experiments.bandit import Contender, RegretExperiment, Stage, World, regret_row, trace_arrays
+from vits.lab import compare, results
+from vits.lab.compare import HOLDS
+from vits.lab.experiments.bandit import Contender, Entrant, RegretExperiment, Stage, World, regret_row
 from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
-from vits.lab.results import Row
-from vits.policies import Policy
-from vits.simulation import simulate_each
+from vits.lab.results import BEST, WRITTEN, Claim, Results, Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,28 +66,52 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 """
 
 
+LITERAL: dict[str, Mapping[str, Any]] = {
+    "vits_i": {"draws": "single", "step_rule": "per_observation"},
+    "vits_ii": {"draws": "single", "step_rule": "per_observation"},
+    "vits_ii_hf": {"draws": "plain", "num_samples": 20, "step_rule": "per_observation"},
+    "lmc_ts": {"step_rule": "per_observation"},
+    "lin_ts": {},
+}
+"""The algorithms that the paper tunes, to the letter: single draws, 20 plain draws without Hessians, steps h / (eta t).
+
+A step h / (eta t) of LMC-TS on the tempered potential is its step h / t on the loss with noise sqrt(2 h / (eta t)).
+"""
+
+_LETTER = {"inverse_temperature": (10.0, 100.0, 500.0, 1000.0), **_PRIOR}
+PAPER_GRIDS: dict[str, tuple[Grid, ...]] = {
+    name: (Grid(_LETTER if name == "lin_ts" else {**_LETTER, "step_size": (0.001, 0.01, 0.1)}),) for name in LITERAL
+}
+"""The grids of the paper's appendix, and nothing else."""
+
 FIRST_SEED = 10_000
 """Seeds from this one on tune, seeds below it report, in every preset: never the same."""
 
-FIRST_HEAT, FINALISTS, FEWEST = 4, 6, 3
-"""One seed in four is for all settings, which play half the rounds; one setting in six, and three at least, goes on to
-play every seed."""
+CHUNK = 50
+"""Seeds of a setting that are played, and stored, together."""
 
-BATCH = 60
-"""Players at once: of one size and with one capacity, so that the two heats share a compilation."""
+KEPT, FEWEST = 3, 3
+"""One setting in three, and three at least, goes on to the next heat."""
+
+GRID, DEFAULT = " (grid)", " (default)"
+"""Suffixes of rows: the settings of an algorithm on tuning seeds, and its default on fresh ones."""
+
+
+class Race(NamedTuple):
+    """The state of a comparison of settings: those still in it, the seeds they need, and the choice once it is made."""
+
+    settings: list[int]
+    seeds: int
+    chosen: int | None
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuning(Experiment):
-    """Tries every setting of every contender in every world of an experiment, and reports the best on fresh seeds.
-
-    In two heats: all settings of a grid play a quarter of the tuning seeds for half the rounds, the best sixth of them
-    (three at least) plays all seeds to the end, and the best of those is chosen. With fewer than eight seeds there is
-    no first heat.
-    """
+    """Tries every setting of every contender in every world of an experiment, and reports the choice on fresh seeds."""
 
     experiment: RegretExperiment
     tuning_seeds: int
+    reading: str = BEST
 
     @property
     @override
@@ -100,7 +124,7 @@ class Tuning(Experiment):
 
     @override
     def cells(self) -> list[Cell]:
-        """One cell per world and contender: the tuning and the report."""
+        """The first heat of all settings."""
         experiment = self.experiment
         validate.count("tuning_seeds", self.tuning_seeds)
         validate.count("seeds", experiment.seeds)
@@ -111,153 +135,197 @@ class Tuning(Experiment):
             raise ValueError(
                 f"seeds must be at most {FIRST_SEED}, where those that tune begin, but is {experiment.seeds}"
             )
-        content = experiment.content()
-        stages = [(world, experiment.stage(world)) for world in experiment.worlds]
-        return [self._cell(world, stage, who, content) for world, stage in stages for who in experiment.contenders]
+        return self._cells(None)
 
-    def _cell(self, world: World, stage: Stage, contender: Contender, content: list[Any]) -> Cell:
-        experiment, tried = self.experiment, grids(self.experiment, contender)
-        return Cell(
-            environment=world.label,
-            algorithm=contender.label,
-            chunk="all",
-            hyperparameters=contender.hyperparameters,
-            cost=sum(self._cost(len(grid.points())) for grid in tried) + experiment.seeds * experiment.horizon,
-            settings=[
-                dataclasses.asdict(world),
-                dataclasses.asdict(contender),
-                dataclasses.asdict(contender.model or experiment.model),
-                [dataclasses.asdict(grid) for grid in tried],
-                [FIRST_HEAT, FINALISTS, FEWEST],
-                experiment.horizon,
-                experiment.seeds,
-                experiment.seed,
-                self.tuning_seeds,
-                *content,
-            ],
-            compute=functools.partial(self._tune, stage, contender),
-        )
+    @override
+    def more(self, found: Results) -> list[Cell]:
+        """The next heat of those settings that are still compared, and the report of those that were chosen."""
+        return self._cells(found)
 
-    def _first_heat(self) -> range:
-        """The seeds of the first heat; none if there are too few for one."""
-        return range(FIRST_SEED, FIRST_SEED + self.tuning_seeds // FIRST_HEAT * (self.tuning_seeds >= 2 * FIRST_HEAT))
+    def _cells(self, found: Results | None) -> list[Cell]:
+        """All cells that are known to be needed from what was found."""
+        content = self.experiment.content()
+        return [
+            cell
+            for world in self.experiment.worlds
+            for stage in [self.experiment.stage(world)]
+            for contender in self.experiment.contenders
+            for cell in self._cells_of(world, stage, contender, content, found)
+        ]
 
-    def _num_finalists(self, num_points: int) -> int:
-        return min(num_points, max(FEWEST, -(-num_points // FINALISTS))) if self._first_heat() else num_points
+    def _cells_of(
+        self, world: World, stage: Stage, contender: Contender, content: list[Any], found: Results | None
+    ) -> Iterable[Cell]:
+        experiment, points = self.experiment, self.points(contender)
+        arrays = None if found is None else found.cells.get((world.label, contender.label + GRID))
+        race, seen = self.race(len(points), arrays), _played(arrays)
 
-    def _cost(self, num_points: int) -> int:
-        """How many rounds the two heats of a grid take."""
-        heat = num_points * len(self._first_heat()) * self._half()
-        return heat + self._num_finalists(num_points) * self.tuning_seeds * self.experiment.horizon
-
-    def _half(self) -> int:
-        return -(-self.experiment.horizon // 2)
-
-    def _tune(self, stage: Stage, contender: Contender, progress: Advance) -> Arrays:
-        everyone = range(FIRST_SEED, FIRST_SEED + self.tuning_seeds)
-        tried: list[dict[str, Any]] = []
-        regret, seconds = [], 0.0
-        for grid in grids(self.experiment, contender):
-            points = grid.points()
-            finalists = np.arange(len(points))
-            final = np.full((len(points), len(everyone)), np.inf)
-            if heat := self._first_heat():
-                found, took = self._play(stage, contender, grid, points, heat, self._half(), progress)
-                finalists = np.argsort(_score(found))[: self._num_finalists(len(points))]
-                final[np.any(np.isnan(found), axis=1)] = np.nan
-                seconds += took
-            chosen = [points[i] for i in finalists]
-            horizon = self.experiment.horizon
-            final[finalists], took = self._play(stage, contender, grid, chosen, everyone, horizon, progress)
-            seconds += took
-            regret.append(final)
-            tried += [{**contender.hyperparameters, **point} for point in points]
-        everywhere = np.concatenate(regret)
-        best = int(np.argmin(_score(everywhere)))
-        winner = self.experiment.entrant(stage, dataclasses.replace(contender, hyperparameters=tried[best]))
-        report = winner.play(self.experiment.seed, self.experiment.horizon, range(self.experiment.seeds), progress)
-        return {
-            **trace_arrays(report),
-            "tried": np.array([json.dumps(point) for point in tried]),
-            "tuning_regret": everywhere,
-            "tuning_seconds": np.array([seconds]),
-            "best": np.array([best]),
-        }
-
-    def _play(
-        self,
-        stage: Stage,
-        contender: Contender,
-        grid: Grid,
-        points: Sequence[Mapping[str, Any]],
-        seeds: range,
-        horizon: int,
-        progress: Advance,
-    ) -> tuple[Float[np.ndarray, "points seeds"], float]:
-        """Regret of every point with every seed at the end, NaN where a seed failed; and the seconds it took."""
-        experiment, model = self.experiment, self.experiment.model_of(contender)
-        which, players = (x.ravel() for x in np.meshgrid(np.arange(len(points)), np.asarray(seeds), indexing="ij"))
-
-        def policy(values: Mapping[str, Any], own: Any) -> Policy:
-            hyperparameters = {**contender.hyperparameters, **grid.fixed, **values}
-            return stage.policy(dataclasses.replace(contender, hyperparameters=hyperparameters), model, own)
-
-        regret, seconds = [], 0.0
-        size = min(BATCH, len(players))
-        padded = np.resize(np.arange(len(players)), -(-len(players) // size) * size)
-        for batch in padded.reshape(-1, size):
-            columns = {name: jnp.array([points[i][name] for i in which[batch]]) for name in grid.values}
-            policies = eqx.filter_vmap(policy)(columns, stage.own(players[batch].tolist()) if stage.own else None)
-            played = simulate_each(
-                experiment.seed,
-                stage.environment,
-                with_capacity(policies, experiment.horizon),
-                horizon,
-                seeds=players[batch].tolist(),
-                progress=progress,
+        def cell(label: str, setting: int, seeds: range) -> Cell:
+            chosen = dataclasses.replace(contender, label=label, hyperparameters=points[setting])
+            model = dataclasses.asdict(contender.model or experiment.model)
+            entrant = experiment.entrant(stage, chosen)
+            compute = self._tune if label.endswith(GRID) else experiment.compute
+            arguments = (entrant, setting, seeds) if label.endswith(GRID) else (entrant, list(seeds))
+            return Cell(
+                environment=world.label,
+                algorithm=label,
+                chunk=f"{setting}--{seeds[0]}-{seeds[-1]}",
+                hyperparameters=chosen.hyperparameters,
+                cost=len(seeds) * experiment.horizon,
+                settings=[
+                    {**dataclasses.asdict(world), "hyperparameters": None},
+                    {**dataclasses.asdict(chosen), "label": contender.label},
+                    model,
+                    experiment.horizon,
+                    experiment.seed,
+                    *content,
+                ],
+                compute=functools.partial(compute, *arguments),
             )
-            regret.append(np.where(played.failed, np.nan, played.cumulative_regret[..., -1]))
-            seconds += played.seconds
-        return np.concatenate(regret)[: len(players)].reshape(len(points), len(seeds)), seconds
+
+        for setting in range(len(points)):
+            needed = max(race.seeds if setting in race.settings else 0, seen.get(setting, 0))
+            for first in range(0, needed, CHUNK):
+                seeds = range(FIRST_SEED + first, FIRST_SEED + min(first + CHUNK, needed))
+                yield cell(contender.label + GRID, setting, seeds)
+        if race.chosen is not None:
+            for suffix, setting in {DEFAULT: 0, "": race.chosen}.items():
+                if suffix != DEFAULT or (race.chosen != 0 and self.reading == BEST):
+                    for first in range(0, experiment.seeds, experiment.chunk):
+                        last = min(first + experiment.chunk, experiment.seeds)
+                        yield cell(contender.label + suffix, setting, range(first, last))
+
+    def points(self, contender: Contender) -> list[dict[str, Any]]:
+        """The settings of a contender: its default first, or the paper's grid to the letter."""
+        own = dict(contender.hyperparameters)
+        tried = [
+            {**own, **point} for grid in grids(self.experiment, contender, self.reading) for point in grid.points()
+        ]
+        if self.reading == WRITTEN:
+            return [{**point, **LITERAL[contender.algorithm]} for point in tried]
+        return [own, *(point for point in tried if point != own)]
+
+    @property
+    def heats(self) -> list[int]:
+        """Tuning seeds at the end of each heat."""
+        shares = (8, 4, 2, 1) if self.reading == BEST else (1,)
+        return sorted({max(self.tuning_seeds // share, 1) for share in shares})
+
+    def race(self, count: int, arrays: Arrays | None) -> Race:
+        """How far the comparison of `count` settings has come."""
+        settings = list(range(count))
+        for seeds in self.heats:
+            regret = _matrix(arrays, count, seeds)
+            if np.any(np.isinf(regret[settings])):
+                return Race(settings, seeds, None)
+            if seeds < self.tuning_seeds:
+                settings = _fittest(settings, regret)
+        return Race(settings, self.tuning_seeds, self._choice(settings, regret))
+
+    def _choice(self, settings: list[int], regret: Float[np.ndarray, "settings seeds"]) -> int:
+        """The best setting, or the default if the best is not better by the paired rule."""
+        best = settings[int(np.argmin([_score(regret[setting]) for setting in settings]))]
+        if self.reading == WRITTEN or best == 0 or np.any(np.isnan(regret[0])):
+            return best
+        decision = compare.decide(compare.less, regret[best], regret[0], alpha=compare.LEVEL / len(regret), margin=0.0)
+        return best if decision.verdict == HOLDS else 0
+
+    def _tune(self, entrant: Entrant, setting: int, seeds: range, progress: Advance) -> Arrays:
+        trace = entrant.play(self.experiment.seed, self.experiment.horizon, list(seeds), progress)
+        return {
+            "final": np.where(trace.failed, np.nan, trace.cumulative_regret[:, -1]),
+            "setting": np.full(len(seeds), setting),
+            "tuning_seed": np.array(seeds),
+            "seconds": np.array([trace.seconds]),
+        }
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """The best setting, its regret on fresh seeds, and how the others fared."""
-        best = int(arrays["best"][0])
-        chosen = json.loads(str(arrays["tried"][best]))
-        failed = np.any(np.isnan(arrays["tuning_regret"]), axis=1)
-        return regret_row(
+        """Regret of the chosen setting, or of the default, on fresh seeds; or how the settings fared."""
+        if "final" not in arrays:
+            return regret_row(*cell.key, cell.hyperparameters, arrays)
+        count = int(np.max(arrays["setting"])) + 1
+        failed = {int(setting) for setting in arrays["setting"][np.isnan(arrays["final"])]}
+        return results.row(
             *cell.key,
-            chosen,
-            arrays,
-            settings_tried=failed.size,
-            settings_with_failed_seeds=int(np.sum(failed)),
-            tuning_seconds=float(arrays["tuning_seconds"][0]),
+            {},
+            horizon=self.experiment.horizon,
+            seeds=self.tuning_seeds,
+            seconds=float(np.sum(arrays["seconds"])),
+            failed_seeds=0,
+            settings_tried=count,
+            settings_with_failed_seeds=len(failed),
         )
 
     @override
+    def claims(self, found: Results) -> list[Claim]:
+        """Whether each choice is not worse than its default beyond the margin, on fresh seeds."""
+        pairs = [key for key in found.cells if (key[0], key[1] + DEFAULT) in found.cells]
+        alpha = compare.LEVEL / max(len(pairs), 1)
+        checks = []
+        for world, label in pairs:
+            tuned, default = (results.final_regret(found.cells[world, label + end]) for end in ("", DEFAULT))
+            decision = compare.decide(compare.not_above, tuned, default, alpha=alpha)
+            verdict = compare.FAILS if np.any(np.isnan(tuned)) else decision.verdict
+            checks.append(
+                Claim(
+                    id=f"{world}: {label}",
+                    claim="the tuned setting has no failed seed and is not worse than the default beyond the margin",
+                    verdict=verdict,
+                    evidence=str(decision),
+                )
+            )
+        return checks
+
+    @override
     def only(self, names: list[str]) -> "Tuning":
-        asked = tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds)
+        asked = tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds, reading=self.reading)
         return dataclasses.replace(self, experiment=asked.experiment)
 
 
-def grids(experiment: RegretExperiment, contender: Contender) -> list[Grid]:
+def _matrix(arrays: Arrays | None, count: int, seeds: int) -> Float[np.ndarray, "settings seeds"]:
+    """Regret of each setting on the first tuning seeds: NaN where a seed failed, infinite where it was not played."""
+    regret = np.full((count, seeds), np.inf)
+    if arrays is not None:
+        seed = arrays["tuning_seed"] - FIRST_SEED
+        early = seed < seeds
+        regret[arrays["setting"][early], seed[early]] = arrays["final"][early]
+    return regret
+
+
+def _played(arrays: Arrays | None) -> dict[int, int]:
+    """How many tuning seeds each setting has played."""
+    settings, seeds = np.unique([] if arrays is None else arrays["setting"], return_counts=True)
+    return {int(setting): int(count) for setting, count in zip(settings, seeds, strict=True)}
+
+
+def _fittest(settings: list[int], regret: Float[np.ndarray, "settings seeds"]) -> list[int]:
+    """The best third, three at least, and the default, without settings that have a failed seed unless all have one."""
+    alive = [setting for setting in settings if not np.any(np.isnan(regret[setting]))] or settings
+    ranked = sorted(alive, key=lambda setting: _score(regret[setting]))
+    kept = ranked[: max(FEWEST, -(-len(alive) // KEPT))]
+    return sorted({*kept, *(setting for setting in alive if setting == 0)})
+
+
+def _score(regret: Float[np.ndarray, " seeds"]) -> float:
+    """Mean regret; infinite with a failed seed, whatever the other seeds say."""
+    return float("inf") if np.any(np.isnan(regret)) else float(np.mean(regret))
+
+
+def grids(experiment: RegretExperiment, contender: Contender, reading: str = BEST) -> list[Grid]:
     """What is tried for a contender of an experiment."""
+    if reading == WRITTEN:
+        return [grid.without(experiment.decides) for grid in PAPER_GRIDS[contender.algorithm]]
     return [grid.without(experiment.decides).extended(experiment.tries) for grid in GRIDS[contender.algorithm]]
 
 
-def _score(regret: Float[np.ndarray, "points seeds"]) -> Float[np.ndarray, " points"]:
-    """Mean regret; infinite for a setting with a failed seed, which is out of the race whatever its other seeds say."""
-    means = np.mean(regret, axis=1)
-    return np.where(np.isnan(means), np.inf, means)
-
-
-def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
+def tuning(experiment: Experiment, *, tuning_seeds: int = 400, reading: str = BEST) -> Tuning:
     """The tuning of a regret experiment.
 
     Args:
         experiment: what to tune; its seeds are kept for the report.
         tuning_seeds: fresh seeds on which settings are compared.
+        reading: "at its best", or "as written" for the paper's grids and algorithms to the letter.
 
     Returns:
         An experiment that can be run, stored and resumed like any other.
@@ -266,13 +334,15 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 10) -> Tuning:
         raise ValueError(
             f"'{experiment.name}' has no grids to tune over; linear, quadratic, movielens and the fixed arms have"
         )
-    contenders = tuple(contender for contender in experiment.contenders if contender.algorithm in GRIDS)
+    known = GRIDS if reading == BEST else PAPER_GRIDS
+    contenders = tuple(contender for contender in experiment.contenders if contender.algorithm in known)
     if not contenders:
         names = ", ".join(contender.label for contender in experiment.contenders)
-        raise ValueError(f"there is nothing to tune in {names}; grids exist for {', '.join(GRIDS)}")
+        raise ValueError(f"there is nothing to tune in {names}; grids exist for {', '.join(known)}")
     return Tuning(
         name=experiment.name + results.TUNING,
-        title=f"{experiment.title}, best of the grids",
+        title=f"{experiment.title}, tuned {reading}",
         experiment=dataclasses.replace(experiment, worlds=experiment.tuning_worlds(), contenders=contenders),
         tuning_seeds=tuning_seeds,
+        reading=reading,
     )

@@ -51,6 +51,39 @@ def span(values: Set[int]) -> str:
     return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
+SYMBOLS = {"inverse_temperature": "eta", "prior_precision": "lambda", "step_size": "h", "num_steps": "K"}
+"""What the paper calls the hyperparameters."""
+
+
+def tuned(summary: Summary) -> Table:
+    """The chosen settings, their regret on fresh seeds, and that of the default."""
+    rows = [row for row in columns(summary) if row["regret_mean"] is not None]
+    defaults = {(row["environment"], row["algorithm"]): row for row in rows if row["algorithm"].endswith(" (default)")}
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        if not row["algorithm"].endswith(" (default)"):
+            default = defaults.get((row["environment"], f"{row['algorithm']} (default)"))
+            shown = "chosen" if default is None else _mean(default["regret_mean"], default["regret_stderr"])
+            numbers = {name: value for name, value in row["hyperparameters"].items() if _is_number(value)}
+            setting = ", ".join(f"{SYMBOLS.get(name, name)}={value:g}" for name, value in numbers.items())
+            cells.append(
+                (
+                    row["environment"],
+                    row["algorithm"],
+                    setting,
+                    _mean(row["regret_mean"], row["regret_stderr"]),
+                    shown,
+                    str(row["failed_seeds"]),
+                )
+            )
+    names = ("environment", "algorithm", "chosen setting", "mean ± s.e.", "default", "failed")
+    return Table(_title(summary, f"regret on {span(row['seeds'] for row in rows)} seeds"), names, cells, texts=3)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
     """An algorithm's posterior beside a reference, parameter by parameter."""
     names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from vits import catalogue
 from vits.lab.plots import curves, gaussian_target
 from vits.lab.report import tables
 from vits.lab.report.tables import Table
@@ -138,12 +139,12 @@ VIEWS = {
 """By experiment."""
 
 TUNED = View(
+    table=tables.tuned,
     diagnostics={
         **DIAGNOSTICS,
-        "settings_tried": "points of the grids; the best on the tuning seeds is reported on other seeds",
+        "settings_tried": "points of the grids and the default; the choice is reported on other seeds",
         "settings_with_failed_seeds": "points of the grids with a failed seed; they cannot be chosen",
-        "tuning_seconds": "",
-    }
+    },
 )
 
 
@@ -187,7 +188,7 @@ def _world(world: str, rows: list[Row]) -> str:
 
 def _verdicts(summary: Summary) -> list[str]:
     """The claims of the run by verdict."""
-    claims = summary["claims"]
+    claims = [claim for claim in summary["claims"] if claim["id"] in catalogue.CLAIMS]
     if not claims:
         return []
     named = [
