@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack
 
-from vits import models, policies, potentials, validate
+from vits import models, policies, potentials
 from vits.algorithms.preset import preset
 from vits.history import Undoable
 from vits.inference import newton
@@ -318,8 +318,6 @@ def ensemble_ts(
     Reference:
         Lu and Van Roy, "Ensemble sampling", NeurIPS 2017.
     """
-    validate.count("num_members", num_members)
-    validate.count("num_steps", num_steps)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, matrix_free=True, **data)
     perturbation = Tilts(model) if isinstance(model, models.Glm) else NoisyCopies(model)
     return policies.Thompson(model, Ensemble(potential, perturbation, num_members, num_steps))

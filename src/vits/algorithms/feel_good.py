@@ -329,7 +329,6 @@ def fg_ts(
         Zhang, "Feel-good Thompson sampling for contextual bandits and reinforcement learning", SIAM Journal on
         Mathematics of Data Science, 2022.
     """
-    validate.count("num_steps", num_steps)
     is_chain = sampler == "langevin"
     base = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_chain, **data)
     potential = feel_good_potential(

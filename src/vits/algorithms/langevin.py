@@ -243,7 +243,6 @@ def lmc_ts(
     Reference:
         Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits", ICML 2022.
     """
-    validate.count("num_steps", num_steps)
     is_flat = preconditioner == "none"
     potential = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_flat, **data)
     rule = steps.resolve(step_rule, step_size)
@@ -259,7 +258,6 @@ def lmc_ts(
     return policies.Thompson(model, chain(model, potential, rule, num_steps, design))
 
 
-@preset
 def chain(
     model: models.RewardModel,
     potential: potentials.Potential,

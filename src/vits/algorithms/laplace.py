@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 from typing_extensions import Unpack
 
-from vits import linalg, models, policies, potentials, validate
+from vits import linalg, models, policies, potentials
 from vits.algorithms.preset import preset
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
@@ -111,6 +111,5 @@ def laplace_ts(
     Reference:
         Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
     """
-    validate.count("num_steps", num_steps)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
     return policies.Thompson(model, Laplace(potential, num_steps))

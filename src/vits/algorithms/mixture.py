@@ -248,9 +248,6 @@ def vts(
             f"vts needs a linear model, but got {type(model).__name__}; vits_ii, laplace_ts and lmc_ts take any model, "
             "with per_arm=num_arms if every arm is to have its own parameters"
         )
-    validate.count("num_arms", num_arms)
-    validate.count("num_components", num_components)
-    validate.count("num_steps", num_steps)
     positive = {"prior_shape": prior_shape, "prior_scale": prior_scale, "prior_weight": prior_weight}
     for name, value in (positive | {"separation": separation}).items():
         validate.positive(name, value)

@@ -16,7 +16,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Key
 from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
@@ -28,18 +28,18 @@ from vits.inference.guards import guarded, is_unresolved
 from vits.inference.structured import Structured
 from vits.potentials import Centre, Data, DataOptions, Expectations, Potential
 from vits.potentials.autodiff import OfRows
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
 class Gaussian(NamedTuple):
     """N(mean, B B') with B = sqrt_cov, and precision P = (B B')^-1."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
-    precision: Float[Array, "params params"]
+    mean: Vector
+    sqrt_cov: Matrix
+    precision: Matrix
 
     @property
-    def cov(self) -> Float[Array, "params params"]:
+    def cov(self) -> Matrix:
         """B B'."""
         return self.sqrt_cov @ self.sqrt_cov.T
 
@@ -47,9 +47,9 @@ class Gaussian(NamedTuple):
 class NaturalState(NamedTuple):
     """The posterior N(mean, B B') with B = sqrt_cov and precision P = (B B')^-1, and the data seen."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
-    precision: Float[Array, "params params"]
+    mean: Vector
+    sqrt_cov: Matrix
+    precision: Matrix
     data: Data
 
 
@@ -197,17 +197,10 @@ def vits_ng(
         raise ValueError(f"rank must be left out where the covariance is {covariance}, but is {rank}")
     if num_steps is None:
         num_steps = 2 if data.get("fold_after") is None and covariance == "full" else 10
-    validate.count("num_steps", num_steps)
     validate.not_negative("tolerance", tolerance)
     if covariance != "full" and not isinstance(model, models.Glm) and data.get("minibatch") is None:
         data["minibatch"] = MINIBATCH
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        curvature=curvature,
-        **data,
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
     if covariance == "full":
         return policies.Thompson(model, Natural(potential, rho, num_steps, near))

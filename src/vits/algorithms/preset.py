@@ -17,7 +17,9 @@ Result = TypeVar("Result")
 
 
 def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A preset that refuses, in one sentence, what is not a model and hyperparameters that it does not have."""
+    """A preset that refuses, in one sentence, what is not a model, hyperparameters that it does not have, and counts
+    (`num_steps` and the like) that are none.
+    """
     known = hyperparameters(build)
 
     @functools.wraps(build)
@@ -28,6 +30,8 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         for name in kwargs:
             if name != "model" and name not in known:
                 raise validate.unknown(f"hyperparameter of {build.__name__}", name, known)
+            if name.startswith("num_") and kwargs[name] is not None:
+                validate.count(name, kwargs[name])
         if kwargs.get("prior") is not None and "prior_precision" in kwargs:
             raise ValueError(
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"

@@ -15,7 +15,7 @@ ICML 2024, algorithms 1 to 3.
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ from vits.inference.curvature import CurvatureRule, Points, exact_curvature, ste
 from vits.inference.guards import epsilon, exploded, guarded, is_drowned, is_unresolved
 from vits.inference.inverse import InverseRule, exact_inverse, first_order_inverse, frozen_inverse
 from vits.potentials import Centre, Data, DataOptions, Potential
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 INVERSE_TOLERANCE = 0.1
 """How far D' B may be from the identity (Frobenius norm) at the end of a round before D is recomputed."""
@@ -51,9 +51,9 @@ INVERSES = {"first_order": first_order_inverse, "frozen": frozen_inverse}
 class VITSState(NamedTuple):
     """The posterior N(mean, B B') with B = sqrt_cov, D = sqrt_precision close to B^-T, and the data seen."""
 
-    mean: Float[Array, " params"]
-    sqrt_cov: Float[Array, "params params"]
-    sqrt_precision: Float[Array, "params params"]
+    mean: Vector
+    sqrt_cov: Matrix
+    sqrt_precision: Matrix
     data: Data
 
 
@@ -127,12 +127,7 @@ class VITS(GaussianPosterior):
         capped, h_B = plan.capped | (h_B > longest), jnp.minimum(h_B, longest)
         return RoundPlan(h, h_B, plan.num_steps, largest, jnp.maximum(h * largest, h_B * inflated), capped)
 
-    def _points(
-        self,
-        eps: Float[Array, "directions params"],
-        mean: Float[Array, " params"],
-        sqrt_cov: Float[Array, "params params"],
-    ) -> Points:
+    def _points(self, eps: Float[Array, "directions params"], mean: Vector, sqrt_cov: Matrix) -> Points:
         """theta = mu + B eps, and its mirror images where the scheme has them."""
         offsets = eps @ sqrt_cov.T
         if self.draws.mirrored:
@@ -211,7 +206,7 @@ def _distance(old: VITSState, new: VITSState) -> Scalar:
     return jnp.linalg.norm(new.mean - old.mean) + jnp.linalg.norm(new.sqrt_cov - old.sqrt_cov)
 
 
-def _is_stuck(way: Scalar, sqrt_cov: Float[Array, "params params"]) -> Bool[Array, ""]:
+def _is_stuck(way: Scalar, sqrt_cov: Matrix) -> Bool[Array, ""]:
     """Whether a round's steps, `way` = h K together, are as good as none for the widest direction of B.
 
     Of what is left to learn there, 1 / deviation^2 being its precision, a round takes the part h K / deviation^2. One
@@ -260,23 +255,9 @@ def vits_i(
     Reference:
         Clavier, Huix and Durmus, ICML 2024, algorithm 2.
     """
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        curvature=curvature,
-        follows=True,
-        **data,
-    )
-    return _policy(
-        model,
-        potential,
-        steps.resolve(step_rule, step_size),
-        num_steps=num_steps,
-        draws=validate.choice("draws", draws, DRAWS)(),
-        curvature=exact_curvature,
-        inverse=exact_inverse,
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, follows=True, **data)
+    rule, scheme = steps.resolve(step_rule, step_size), validate.choice("draws", draws, DRAWS)()
+    return policies.Thompson(model, VITS(potential, rule, scheme, exact_curvature, exact_inverse, num_steps))
 
 
 @preset
@@ -324,23 +305,10 @@ def vits_ii(
         Clavier, Huix and Durmus, ICML 2024, algorithm 3.
     """
     _check_full("vits_ii", covariance)
-    potential = potentials.potential(
-        model,
-        inverse_temperature=inverse_temperature,
-        prior_precision=prior_precision,
-        curvature=curvature,
-        follows=True,
-        **data,
-    )
-    return _policy(
-        model,
-        potential,
-        steps.resolve(step_rule, step_size),
-        num_steps=num_steps,
-        draws=validate.choice("draws", draws, DRAWS)(),
-        curvature=exact_curvature,
-        inverse=validate.choice("inverse", inverse, INVERSES),
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, follows=True, **data)
+    rule, scheme = steps.resolve(step_rule, step_size), validate.choice("draws", draws, DRAWS)()
+    inverse_rule = validate.choice("inverse", inverse, INVERSES)
+    return policies.Thompson(model, VITS(potential, rule, scheme, exact_curvature, inverse_rule, num_steps))
 
 
 @preset
@@ -395,19 +363,17 @@ def vits_ii_hf(
     }
     scheme_of, usual = validate.choice("draws", draws, defaults)
     scheme = scheme_of(num_samples or usual)
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, follows=True, **data
-    )
-    return _policy(
-        model,
-        potential,
-        steps.resolve(step_rule, step_size),
-        num_steps=num_steps,
+    potential = potentials.potential(model, inverse_temperature, prior_precision, follows=True, **data)
+    posterior = VITS(
+        potential=potential,
+        step_rule=steps.resolve(step_rule, step_size),
         draws=scheme,
         curvature=stein_plain if draws == "plain" else stein,
         inverse=validate.choice("inverse", inverse, INVERSES),
+        num_steps=num_steps,
         inflation=scheme.inflation(dim),
     )
+    return policies.Thompson(model, posterior)
 
 
 def _check_full(algorithm: str, covariance: str) -> None:
@@ -416,10 +382,3 @@ def _check_full(algorithm: str, covariance: str) -> None:
             f"covariance must be 'full' for {algorithm}, whose steps follow a square root of it, but is "
             f"{covariance!r}: use vits_ng"
         )
-
-
-def _policy(
-    model: models.RewardModel, potential: Potential, rule: steps.StepRule, *, num_steps: int, **parts: Any
-) -> policies.Thompson:
-    validate.count("num_steps", num_steps)
-    return policies.Thompson(model, VITS(potential=potential, step_rule=rule, num_steps=num_steps, **parts))

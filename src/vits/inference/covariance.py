@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from vits import linalg
 from vits.potentials.curvature import Curvature, LowRank
-from vits.types import Scalar
+from vits.types import Matrix, Scalar, Vector
 
 COVARIANCES = ("full", "low_rank", "diagonal")
 
@@ -19,14 +19,14 @@ COVARIANCES = ("full", "low_rank", "diagonal")
 class Precision(NamedTuple):
     """P = diag(diagonal) + factor' factor."""
 
-    diagonal: Float[Array, " params"]
+    diagonal: Vector
     factor: Float[Array, "rank params"]
 
-    def times(self, x: Float[Array, " params"]) -> Float[Array, " params"]:
+    def times(self, x: Vector) -> Vector:
         """P x."""
         return self.diagonal * x + self.factor.T @ (self.factor @ x)
 
-    def solve(self, x: Float[Array, " params"]) -> Float[Array, " params"]:
+    def solve(self, x: Vector) -> Vector:
         """P^-1 x, by Woodbury's identity: D^-1 x - D^-1 W' (I + W D^-1 W')^-1 W D^-1 x."""
         scaled, weighted = x / self.diagonal, self.factor / self.diagonal[None, :]
         if not len(self.factor):
@@ -35,14 +35,14 @@ class Precision(NamedTuple):
         root = linalg.sqrt_of_inverse(linalg.cholesky(small))
         return scaled - weighted.T @ (root @ (root.T @ (self.factor @ scaled)))
 
-    def draw(self, key: Key[Array, ""]) -> Float[Array, " params"]:
+    def draw(self, key: Key[Array, ""]) -> Vector:
         """A draw from N(0, P^-1): P^-1 (D^1/2 eps + W' xi), whose covariance is P^-1 (D + W' W) P^-1."""
         rank, dim = self.factor.shape
         noise = linalg.normal(key, (dim + rank,), self.diagonal.dtype)
         return self.solve(jnp.sqrt(self.diagonal) * noise[:dim] + self.factor.T @ noise[dim:])
 
     @property
-    def variances(self) -> Float[Array, " params"]:
+    def variances(self) -> Vector:
         """The diagonal of P^-1."""
         weighted = self.factor / self.diagonal[None, :]
         small = jnp.eye(len(self.factor), dtype=weighted.dtype) + weighted @ self.factor.T
@@ -50,11 +50,11 @@ class Precision(NamedTuple):
         return 1.0 / self.diagonal - jnp.sum(jnp.square(root.T @ weighted), axis=0)
 
     @property
-    def matrix(self) -> Float[Array, "params params"]:
+    def matrix(self) -> Matrix:
         """P, formed."""
         return jnp.diag(self.diagonal) + self.factor.T @ self.factor
 
-    def mixed(self, rho: Scalar, base: Float[Array, " params"], rows: Float[Array, "n params"]) -> "Precision":
+    def mixed(self, rho: Scalar, base: Vector, rows: Float[Array, "n params"]) -> "Precision":
         """(1 - rho) P + rho (diag(base) + rows' rows), brought back to as many rows as W has.
 
         The rows that are kept are the leading directions in units in which the new P has a diagonal of ones, so that
@@ -77,9 +77,7 @@ class Precision(NamedTuple):
         return Precision(diagonal + jnp.maximum(total - jnp.sum(jnp.square(kept), axis=0), 0.0), kept)
 
 
-def positive_rows(
-    curvature: Curvature, prior: Float[Array, " params"]
-) -> tuple[Float[Array, " params"], Float[Array, "n params"]]:
+def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Float[Array, "n params"]]:
     """The curvature of a convex loss and a diagonal prior as diag(base) + rows' rows."""
     if isinstance(curvature, LowRank):
         left, right = curvature.left, curvature.right

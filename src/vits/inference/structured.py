@@ -24,7 +24,7 @@ from vits.inference.covariance import Precision, positive_rows
 from vits.inference.guards import epsilon, guarded
 from vits.potentials import Data, Potential
 from vits.potentials.leading import power_iteration
-from vits.types import Info, Observation, Reason, Scalar
+from vits.types import Info, Observation, Reason, Scalar, Vector
 
 OVERSHOOT = 1.5
 """How many times larger than found by power iteration the curvature in units of P may be."""
@@ -36,8 +36,8 @@ FARTHEST = 3.0
 class StructuredState(NamedTuple):
     """The posterior N(mean, P^-1) with P = diag(diagonal) + factor' factor, and the data seen."""
 
-    mean: Float[Array, " params"]
-    diagonal: Float[Array, " params"]
+    mean: Vector
+    diagonal: Vector
     factor: Float[Array, "rank params"]
     data: Data
 
@@ -93,7 +93,7 @@ class Structured(Posterior):
             step_capped=capped,
         )
 
-    def sample(self, key: Key[Array, ""], state: StructuredState) -> Float[Array, " params"]:
+    def sample(self, key: Key[Array, ""], state: StructuredState) -> Vector:
         """theta = mean + a draw from N(0, P^-1)."""
         return state.mean + state.precision.draw(key)
 
