@@ -178,7 +178,6 @@ def last_layer_ts(
         Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
     """
     validate.positive("learning_rate", learning_rate)
-    validate.count("num_steps", num_steps)
     if not isinstance(model, Mlp) or len(model.network.layers) < 2:
         raise ValueError(
             f"last_layer_ts needs a network with a hidden layer, vits.models.mlp(...), but got {type(model).__name__}"
