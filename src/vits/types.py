@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from vits import validate
 
@@ -163,12 +163,3 @@ def all_finite(tree: PyTree[Any]) -> Bool[Array, ""]:
     """Whether every number in every floating-point leaf is finite."""
     leaves = [leaf for leaf in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-
-
-def as_key(key: Key[Array, ""] | Array | int) -> Key[Array, ""]:
-    """A typed random key from a typed key, an old-style uint32 pair or a plain integer seed."""
-    if isinstance(key, int):
-        return jax.random.key(key)
-    if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(key)
-    return key

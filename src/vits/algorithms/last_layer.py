@@ -183,9 +183,7 @@ def last_layer_ts(
             f"last_layer_ts needs a network with a hidden layer, vits.models.mlp(...), but got {type(model).__name__}"
         )
     data.setdefault("minibatch", MINIBATCH)
-    potential = potentials.potential(
-        model, inverse_temperature=inverse_temperature, prior_precision=prior_precision, **data
-    )
+    potential = potentials.potential(model, inverse_temperature, prior_precision, **data)
     if potential.prior.precision.ndim == 2:
         raise ValueError("last_layer_ts needs a prior with one variance, or one for each parameter, but got a matrix")
     return policies.Thompson(model, LastLayer(potential, model, jnp.asarray(learning_rate, float), num_steps))
