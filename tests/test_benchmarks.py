@@ -102,4 +102,4 @@ def test_more_cores_help_until_the_longest_cell_decides():
     assert found.core_seconds == 16.0
     assert [found.walls[cores] for cores in (2, 4, 512)] == [8.0, 4.0, 4.0]
     assert found.enough == 4
-    assert "| run | 13 | 0.0044 | 4.0 s | 8.0 s | 4.0 s |" in scaling.table({"run": found})
+    assert "| run | 13 | 0.004 | 4.0 s | 8.0 s | 4.0 s |" in scaling.table({"run": found})

@@ -156,7 +156,7 @@ def computing(cluster):
 
 def test_two_hundred_cells_take_little_longer_than_on_the_local_engine(cluster, tmp_path):
     """Cells that keep a core busy for two seconds: on the local engine, two processes have a half each."""
-    num_cells = int(os.environ.get("VITS_OVERHEAD_CELLS", "200"))
+    num_cells = 200
     script = (
         "import sys; from pathlib import Path; from cells import Trivial; from vits.lab.experiments import run\n"
         f"run.run(Trivial('trivial', 'Trivial', {num_cells // 2}, 2.0, busy=True), Path(sys.argv[1]), preset='quick')"
