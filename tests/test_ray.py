@@ -1,5 +1,6 @@
 """The Ray engine on real clusters of this machine."""
 
+import importlib.util
 import os
 import random
 import re
@@ -17,8 +18,8 @@ from cluster import Cluster, environment, kill
 from vits.datasets import movielens
 from vits.lab.experiments import run
 
-pytestmark = pytest.mark.heavy
-pytest.importorskip("ray", reason="Ray is not installed; pip install 'vits-bandits[ray]' installs it")
+MISSING = "Ray is not installed; pip install 'vits-bandits[ray]' installs it"
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=MISSING)]
 
 ROOT = Path(__file__).parents[1]
 DRIVER = Path(__file__).parent / "driver.py"
