@@ -94,7 +94,7 @@ KEPT, FEWEST = 3, 3
 """One setting in three, and three at least, goes on to the next heat."""
 
 GRID, DEFAULT = " (grid)", " (default)"
-"""Suffixes of rows: the settings of an algorithm on tuning seeds, and its default on fresh ones."""
+"""A row ends in these if it has the settings of an algorithm on tuning seeds, or its default on fresh ones."""
 
 
 class Race(NamedTuple):

@@ -77,7 +77,7 @@ def tuned(summary: Summary) -> Table:
                 )
             )
     names = ("environment", "algorithm", "chosen setting", "mean ± s.e.", "default", "failed")
-    return Table(_title(summary, f"regret on {span(row['seeds'] for row in rows)} seeds"), names, cells, texts=3)
+    return Table(_title(summary, f"regret on {span({row['seeds'] for row in rows})} seeds"), names, cells, texts=3)
 
 
 def _is_number(value: Any) -> bool:
