@@ -8,7 +8,7 @@ from rich.table import Table
 
 from benchmarks.timing import Measurement
 
-NAMES = ("simulation", "peers", "agent", "growth", "cold", "network")
+NAMES = ("simulation", "peers", "agent", "growth", "cold", "network", "wide")
 
 
 def as_markdown(rows: list[Measurement]) -> str:

@@ -26,7 +26,7 @@ class BayesianBandits:
     def decide(self, arms):
         return int(np.argmax(self.regression.sample(arms)[0]))
 
-    def learn(self, features, reward):
+    def learn(self, features, reward, arm=0):
         self.regression.partial_fit(features[None], np.array([reward]))
 
 
@@ -51,6 +51,21 @@ class RVGA(BayesianBandits):
         return BayesianGLM(alpha=1.0, link="logit", approximator=RVGAApproximator(), random_state=seed)
 
 
+class OneEach:
+    """One regression for each arm."""
+
+    def __init__(self, peer, seed, num_arms, dim):
+        self.arms = [peer(seed * num_arms + arm, dim) for arm in range(num_arms)]
+
+    def decide(self, arms):
+        return int(
+            np.argmax([arm.regression.sample(row[None])[0, 0] for arm, row in zip(self.arms, arms, strict=True)])
+        )
+
+    def learn(self, features, reward, arm):
+        self.arms[arm].learn(features, reward)
+
+
 class Mabwiser:
     """LinTS with a single arm whose contexts are our arms. It draws new parameters for each of them."""
 
@@ -61,7 +76,7 @@ class Mabwiser:
     def decide(self, arms):
         return int(np.argmax([score["reward"] for score in self.bandit.predict_expectations(arms)]))
 
-    def learn(self, features, reward):
+    def learn(self, features, reward, arm=0):
         self.bandit.partial_fit(["reward"], [float(reward)], features[None])
 
 
@@ -74,15 +89,16 @@ PEERS = {
 
 
 def simulate(make, rounds, seed):
-    """Seconds and cumulative regret of one seed."""
+    """Seconds, those of all cores together, and cumulative regret of one seed."""
     arms, means, rewards = (rounds[name][seed] for name in ("arms", "means", "rewards"))
-    regret, started = 0.0, time.perf_counter()
+    regret, started, core_started = 0.0, time.perf_counter(), time.process_time()
     player = make(seed)
     for t in range(len(arms)):
         arm = player.decide(arms[t])
-        player.learn(arms[t, arm], rewards[t, arm])
+        player.learn(arms[t, arm], rewards[t, arm], arm)
         regret += float(np.max(means[t]) - means[t, arm])
-    return {"seconds": time.perf_counter() - started, "regret": regret}
+    core_seconds = time.process_time() - core_started
+    return {"seconds": time.perf_counter() - started, "core_seconds": core_seconds, "regret": regret}
 
 
 def calls(make, rounds, seed):
@@ -93,7 +109,7 @@ def calls(make, rounds, seed):
         started = time.perf_counter()
         arm = player.decide(arms[t])
         decided = time.perf_counter()
-        player.learn(arms[t, arm], rewards[t, arm])
+        player.learn(arms[t, arm], rewards[t, arm], arm)
         decide.append(decided - started)
         learn.append(time.perf_counter() - decided)
     skip = min(WARM_UP, len(arms) // 2)
@@ -110,8 +126,9 @@ if __name__ == "__main__":
         model, peer = question["model"], PEERS[question["peer"]]
         own = {name.removeprefix(f"{model}_"): array for name, array in rounds.items() if name.startswith(model)}
 
-        def make(seed, peer=peer, own=own):
-            return peer(seed, own["arms"].shape[-1])
+        def make(seed, peer=peer, own=own, question=question):
+            _, _, num_arms, dim = own["arms"].shape
+            return OneEach(peer, seed, num_arms, dim) if "one_each" in question else peer(seed, dim)
 
         if "core" in question:
             os.sched_setaffinity(0, {question["core"]})

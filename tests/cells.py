@@ -1,22 +1,24 @@
-"""An experiment for tests of engines: cells that take a given time and whose numbers are known."""
+"""Experiments for tests of engines: cells whose time and whose numbers are known."""
 
 import dataclasses
 import functools
+import os
 import time
+from pathlib import Path
 
 import numpy as np
 
 from vits.lab import results
+from vits.lab.experiments import linear
 from vits.lab.experiments.base import Cell, Experiment
 
 
 @dataclasses.dataclass(frozen=True)
 class Trivial(Experiment):
-    """Cells that wait, or count, for some seconds and return random numbers from their index."""
+    """Cells that wait for some seconds and return random numbers from their index."""
 
     num_cells: int = 6
     seconds: float = 0.0
-    busy: bool = False
     broken: tuple[int, ...] = ()
     """Cells that raise an error."""
 
@@ -28,7 +30,7 @@ class Trivial(Experiment):
         return [self._cell(i) for i in range(self.num_cells)]
 
     def _cell(self, i):
-        compute = functools.partial(_compute, i, self.seconds, self.busy, i in self.broken)
+        compute = functools.partial(_compute, i, self.seconds, i in self.broken)
         return Cell("world", f"a{i}", "all", {}, cost=1 + i % 3, settings=[i], compute=compute)
 
     def row(self, cell, arrays):
@@ -38,14 +40,31 @@ class Trivial(Experiment):
         return self
 
 
-def _compute(index, seconds, busy, broken, advance):
+def _compute(index, seconds, broken, advance):
     if broken:
         raise ArithmeticError(f"cell {index} is broken")
-    end = time.process_time() + seconds
-    if busy:
-        while time.process_time() < end:
-            pass
-    else:
-        time.sleep(seconds)
+    time.sleep(seconds)
     advance(1 + index % 3)
     return {"numbers": np.random.default_rng(index).normal(size=50), "seconds": np.zeros(1)}
+
+
+def busy(num_cells, chunk=32):
+    """Cells of VITS-I on the linear bandit, about two seconds of one core each."""
+    one = linear.EXPERIMENT.only(["vits_i"])
+    return dataclasses.replace(one, worlds=one.worlds[:1], seeds=chunk * num_cells, chunk=chunk)
+
+
+class Threads(Trivial):
+    """Cells that count the threads of XLA in their process, after a product that needs them."""
+
+    def _cell(self, i):
+        return super()._cell(i)._replace(compute=_count_threads)
+
+
+def _count_threads(advance):
+    import jax.numpy as jnp
+
+    (jnp.ones((1000, 1000)) @ jnp.ones((1000, 1000))).block_until_ready()
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    blas = int(os.environ["OPENBLAS_NUM_THREADS"])
+    return {"xla": np.array([names.count("tf_XLAEigen")]), "blas": np.array([blas]), "seconds": np.zeros(1)}

@@ -1,6 +1,7 @@
 """A Ray cluster of several nodes on the loopback address, whose processes can be killed one by one."""
 
 import contextlib
+import ipaddress
 import os
 import secrets
 import signal
@@ -11,15 +12,6 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-
-# Ray replaces 127.0.0.1 by the address of the machine unless it is told what that is.
-LAUNCHER = """
-import sys
-from ray._private import services
-services.get_node_ip_address = lambda address=None: "127.0.0.1"
-from ray.scripts.scripts import main
-sys.exit(main())
-"""
 
 
 def free_port():
@@ -34,6 +26,7 @@ def environment():
     return {
         **os.environ,
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_START_HOOK": "vits.lab.experiments.ray_loopback.start_hook",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
@@ -41,10 +34,10 @@ def environment():
 
 
 class Cluster:
-    """Nodes of one core each; the first one is the head."""
+    """Nodes with some cores each; the first one is the head."""
 
-    def __init__(self, folder, num_nodes=2):
-        self.folder = folder
+    def __init__(self, folder, num_nodes=2, cores=1):
+        self.folder, self.cores = folder, cores
         self.environment = environment()
         self.address = f"127.0.0.1:{free_port()}"
         self.nodes = []
@@ -58,7 +51,7 @@ class Cluster:
             [f"--address={self.address}"] if self.nodes else ["--head", f"--port={port}", "--include-dashboard=false"]
         )
         log = self.folder / f"node-{secrets.token_hex(4)}.log"
-        command = [sys.executable, "-c", LAUNCHER, "start", *role, "--node-ip-address=127.0.0.1", "--num-cpus=1"]
+        command = [Path(sys.executable).parent / "ray", "start", *role, f"--num-cpus={self.cores}"]
         with log.open("w") as out:
             node = subprocess.Popen(
                 [*command, "--block", "--object-store-memory=100000000"],
@@ -73,6 +66,13 @@ class Cluster:
             assert node.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
+        self.check_sockets()
+
+    def check_sockets(self):
+        """Nothing that the nodes have started listens on another address than loopback."""
+        found = listening([pid for node in self.nodes for pid in [node.pid, *descendants(node.pid)]])
+        assert found
+        assert not exposed(found), exposed(found)
 
     def kill(self, which):
         """kill -9 a node with all its processes."""
@@ -90,10 +90,10 @@ class Cluster:
         while self.nodes:
             self.kill(-1)
 
-    def driver(self, *arguments, **more):
+    def driver(self, *arguments, variables=None, **more):
         """A process that computes cells on this cluster."""
-        variables = {**self.environment, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_ADDRESS": self.address}
-        return subprocess.Popen([sys.executable, *arguments], env=variables, text=True, **more)
+        environment = {**self.environment, "RAY_ADDRESS": self.address, **(variables or {})}
+        return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **more)
 
 
 def kill(pid):
@@ -122,4 +122,38 @@ def descendants(pid):
         new = children.get(ahead.pop(), [])
         found += new
         ahead += new
+    return found
+
+
+def listening(pids):
+    """The addresses and ports that processes listen on, each with the name of its process."""
+    owners = {}
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").glob("*"):
+            with contextlib.suppress(OSError):
+                owners[os.readlink(link)] = Path(f"/proc/{pid}/comm").read_text().strip()
+    found = {}
+    for line in [row for kind in ("tcp", "tcp6") for row in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]]:
+        fields = line.split()
+        owner = owners.get(f"socket:[{fields[9]}]")
+        if fields[3] == "0A" and owner is not None:  # it listens
+            digits, port = fields[1].split(":")
+            words = [bytes.fromhex(digits[i : i + 8])[::-1] for i in range(0, len(digits), 8)]
+            address = ipaddress.ip_address(b"".join(words))
+            found[str(getattr(address, "ipv4_mapped", None) or address), int(port, 16)] = owner
+    return found
+
+
+def exposed(found):
+    """Those that other machines could connect to."""
+    return {where: owner for where, owner in found.items() if not ipaddress.ip_address(where[0]).is_loopback}
+
+
+def watch(process, timeout):
+    """Wait for a process; what it and its descendants listened on meanwhile, looked at four times a second."""
+    found, deadline = {}, time.monotonic() + timeout
+    while process.poll() is None:
+        assert time.monotonic() < deadline
+        found |= listening([process.pid, *descendants(process.pid)])
+        time.sleep(0.25)
     return found

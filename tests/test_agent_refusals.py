@@ -36,8 +36,8 @@ def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(mon
     agent = lin_ts(max_pending=2)
     learned, decision = Snapshot.learned, agent.decide(ARMS)
 
-    def slow(self, *observations):
-        change = learned(self, *observations)
+    def slow(self, *observations, **rest):
+        change = learned(self, *observations, **rest)
         for _ in range(3):
             agent.decide(ARMS)
         return change

@@ -15,6 +15,7 @@ import pytest
 
 import vits
 from vits.agent import encoding
+from vits.agent.settings import Settings
 
 SAVED = Path(__file__).parent / "saved_agents"
 EXPECTED = json.loads((SAVED / "version-2.json").read_text())
@@ -238,3 +239,15 @@ def test_equal_agents_make_equal_files(tmp_path):
         agent.save(tmp_path / name)
     first, second = ((tmp_path / name).read_bytes() for name in ("a", "b"))
     assert hashlib.sha256(first).digest() == hashlib.sha256(second).digest()
+
+
+def test_an_error_of_the_package_is_not_called_damage(tmp_path, monkeypatch):
+    path = tmp_path / "agent"
+    vits.Agent("lin_ts", vits.models.linear(2)).save(path)
+
+    def broken(self, slots, capacity):
+        raise TypeError("a mistake in the package")
+
+    monkeypatch.setattr(Settings, "policy", broken)
+    with pytest.raises(TypeError, match="a mistake in the package"):
+        vits.Agent.load(path)

@@ -4,14 +4,18 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from trust import storage
 
 import vits
-from vits.agent.settings import FOLD_AFTER
+from vits.agent.compiled import as_number, decision_key
+from vits.agent.noise import Noise
 
 UNTOUCHED = """
 import jax
+import jax.numpy as jnp
 before = dict(jax.config.values)
 import vits
 agent = vits.Agent("vits_ii", vits.models.logistic(2))
@@ -30,55 +34,45 @@ def test_an_agent_leaves_every_setting_of_jax_as_it_was():
     assert int(found.stdout.split()[1]) > 50
 
 
-def scores_without_drawing_ahead(algorithm, model, arms, rewards):
-    """The scores of an agent that is copied before each decision, so that nothing drawn before is left."""
-    agent, found = vits.Agent(algorithm, model, seed=3), []
-    for offered, reward in zip(arms, rewards, strict=True):
-        agent._ahead = None
-        decision = agent.decide(offered)
-        found.append(decision.scores)
-        agent.learn(decision, reward)
-    return found
+@pytest.mark.parametrize("num_params", [3, 1000])
+def test_the_noise_of_a_decision_is_the_same_whenever_it_is_drawn(num_params):
+    key = jax.random.key_data(jax.random.key(2))
+    noise, again = (Noise(key, num_params, "float32") for _ in range(2))
+    numbers = (0, 1, 127, 128, 129, 64, 1 << 32)  # the last is that of decision 0
+    found = {number: noise.of(number) for number in numbers}
+    for number in reversed(numbers):
+        np.testing.assert_array_equal(again.of(number), found[number])
+        expected = jax.random.normal(decision_key(key, jnp.asarray(as_number(number))), (num_params,))
+        np.testing.assert_allclose(found[number], expected, rtol=1e-6)
+    assert len(np.unique(list(found.values()), axis=0)) == len(numbers) - 1
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "model"), [("lin_ts", "linear"), ("vits_ii", "logistic"), ("lmc_ts", "logistic")]
+    ("algorithm", "model", "by_numpy"),
+    [
+        ("lin_ts", "linear", True),
+        ("vits_ii", "logistic", True),
+        ("vits_ng", "linear", True),
+        ("laplace_ts", "logistic", True),
+        ("lmc_ts", "logistic", False),
+        ("ensemble_ts", "linear", False),
+    ],
 )
-def test_decisions_are_the_same_whether_or_not_they_were_drawn_ahead(algorithm, model):
-    rng = np.random.default_rng(0)
-    arms, rewards = rng.normal(size=(12, 5, 3)), rng.integers(2, size=12).astype(float)
-    model = getattr(vits.models, model)(3)
-    agent = vits.Agent(algorithm, model, seed=3)
-    for offered, reward, expected in zip(
-        arms, rewards, scores_without_drawing_ahead(algorithm, model, arms, rewards), strict=True
-    ):
-        decision = agent.decide(offered)
-        np.testing.assert_array_equal(decision.scores, expected)
-        agent.learn(decision, reward)
-        assert agent._ahead.number == agent._ledger.draws
+def test_the_scores_of_each_decision_are_those_of_its_policy_now(algorithm, model, by_numpy):
+    agent, rng = vits.Agent(algorithm, getattr(vits.models, model)(3), seed=5), np.random.default_rng(1)
+    assert (agent._snapshot.chooser.gaussian is not None) == by_numpy
+    for _ in range(6):
+        arms, current, number = rng.normal(size=(9, 3)).astype(np.float32), agent._snapshot, agent._ledger.draws
+        decision = agent.decide(arms)
+        key = decision_key(agent._keys.choose, jnp.asarray(as_number(number)))
+        expected = current.policy.scores(key, current.state, jnp.asarray(arms))
+        np.testing.assert_allclose(decision.scores, expected, rtol=1e-4, atol=1e-5)
+        agent.learn(decision, 1.0)
 
 
-def test_what_was_drawn_ahead_is_not_used_after_an_update_or_for_another_decision():
-    agent, arms = vits.Agent("lin_ts", vits.models.linear(3)), np.eye(3)
-    first, second = agent.decide(arms), agent.decide(arms)
-    agent.learn(first, 1.0)
-    stale = agent._ahead
-    agent.learn(second, 1.0)
-    agent._ahead = stale  # as if the first update had been the slower one
-    fresh = vits.Agent("lin_ts", vits.models.linear(3))
-    for decision in [fresh.decide(arms), fresh.decide(arms)]:
-        fresh.learn(decision, 1.0)
-    np.testing.assert_array_equal(agent.decide(arms).scores, fresh.decide(arms).scores)
-    scores = [agent.decide(arms).scores for _ in range(3)]  # no update between them: each has its own draw
-    assert len(np.unique(scores, axis=0)) == 3
-
-
-def test_the_scores_of_a_decision_are_those_of_its_policy():
-    agent, arms = vits.Agent("vits_ii", vits.models.logistic(3), seed=5), np.random.default_rng(1).normal(size=(9, 3))
-    agent.learn(agent.decide(arms), 1.0)
-    current, number = agent._snapshot, agent._ledger.draws
-    compiled = current.scores(agent._keys.choose, number, arms.astype(np.float32), None)
-    np.testing.assert_allclose(agent.decide(arms).scores, compiled, rtol=1e-5)
+def test_each_decision_has_its_own_draw():
+    agent = vits.Agent("lin_ts", vits.models.linear(3))
+    assert len(np.unique([agent.decide(np.eye(3)).scores for _ in range(300)], axis=0)) == 300
 
 
 @pytest.fixture
@@ -195,17 +189,16 @@ def test_ten_thousand_rewards_compile_nothing_and_take_no_memory(compilations):
 
 
 def test_the_default_posterior_is_close_to_that_of_all_data():
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(2000, 5))
-    features /= np.linalg.norm(features, axis=1, keepdims=True)
-    rewards = (rng.random(2000) < 1.0 / (1.0 + np.exp(-features @ rng.normal(size=5)))).astype(float)
-    agents = [vits.Agent("vits_ng", vits.models.logistic(5), **room) for room in ({}, {"capacity": 2000})]
-    for agent in agents:
-        agent.partial_fit(features, rewards)
-    bounded, full = (agent.posterior() for agent in agents)
-    whiten = np.linalg.inv(np.linalg.cholesky(full.covariance))
-    assert np.linalg.norm(whiten @ (bounded.mean - full.mean)) < 0.2
-    ratios = np.linalg.eigvalsh(whiten @ bounded.covariance @ whiten.T)
-    assert ratios.min() > 0.9
-    assert ratios.max() < 1.1
-    assert FOLD_AFTER < 2000
+    found = storage.run(storage.Problem("logistic", 5, 2000, 1.0, 1.0), "vits_ng", seeds=[0])
+    assert found.storage == "the last 128 observations, and older ones as a quadratic form"
+    assert 0.0 < found.mean < 0.1
+    assert 0.9 < found.least < found.largest < 1.1
+    assert found.error < 1.1 * found.full_error < 0.1
+
+
+def test_a_window_is_seen_to_forget(monkeypatch):
+    monkeypatch.setattr(vits.agent.settings, "WINDOW", 64)
+    found = storage.run(storage.Problem("poisson", 2, 512, 1.0, 0.5), "vits_ng", seeds=[0])
+    assert found.storage == "the last 64 observations"
+    assert found.mean > 0.3
+    assert 4.0 < found.largest < 16.0  # 512 / 64 is 8

@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from benchmarks import cold, growth, network, peers, plain_numpy, scaling, simulation, timing
+from benchmarks import cold, growth, network, peers, plain_numpy, scaling, simulation, timing, wide
 
 import vits
 
@@ -83,7 +83,23 @@ def test_the_peers_play_the_rounds_that_simulate_plays():
 @pytest.mark.skipif(not peers.PYTHON.exists(), reason="the peers' environment is made by `make bench`")
 def test_peers():
     rows = peers.rows(seeds=2, horizon=20, peer_seeds=1)
-    assert len(rows) == 6 + 12
+    assert len(rows) == 3 + 6 + 12
+    numbers(rows)
+
+
+def test_a_wide_table_without_data_has_the_shape_of_mushroom(monkeypatch, tmp_path):
+    monkeypatch.setenv("VITS_DATA", str(tmp_path))
+    name, world = wide.world()
+    assert (name, world.dim, world.num_arms) == ("synthetic table", 126, 2)
+    np.testing.assert_array_equal(world.features.sum(axis=1), 22.0)
+    assert 0.3 < world.labels.mean() < 0.7
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not peers.PYTHON.exists(), reason="the peers' environment is made by `make bench`")
+def test_wide_tables_against_peers_and_growth_in_features():
+    rows = wide.rows(horizon=5, seeds=1, repeats=1, dims=(2, 3))
+    assert len(rows) == 6 + 6
     numbers(rows)
 
 

@@ -156,6 +156,16 @@ def test_the_shuttles_files_are_joined_standardised_and_cut_off(folder):
     np.testing.assert_allclose(world.features[:, 0].std(), 1.0, rtol=1e-6)
     np.testing.assert_array_equal(world.features[:, 3], 0.0)  # always the same number
     np.testing.assert_array_equal(world.features[:, 9], 1.0)
+    plain = vits.environments.shuttle(folder, constant=False, encoding="head", editions=(Edition(3), Edition(1)))
+    assert plain.dim == 10  # nine numbers, and that of the arm
+    np.testing.assert_array_equal(plain.features, world.features[:, :9])
+
+
+def test_telling_mushrooms_apart_may_pay_one_or_nothing(folder):
+    world = vits.environments.mushroom(folder, zero_one=True, encoding="head", edition=Edition(3))
+    row, found = round_of(world, 0)
+    np.testing.assert_array_equal(found.rewards, np.eye(2)[int(world.labels[row])])
+    np.testing.assert_array_equal(found.means, found.rewards)
 
 
 @pytest.mark.parametrize(

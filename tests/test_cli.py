@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from vits import catalogue
-from vits.lab.experiments.base import check_size
+from vits import catalogue, validate
 
 
 def vits(*arguments, cwd=None):
@@ -96,8 +95,8 @@ def test_bad_usage_ends_with_one_line_and_exit_code_2(arguments, message, tmp_pa
 def test_a_run_that_does_not_fit_into_memory_is_refused(monkeypatch):
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}[name])
     with pytest.raises(ValueError, match="2 curves of 500 seeds and 1,000 rounds need 0 GB of memory, but"):
-        check_size(500, 1000, 2)
-    check_size(300, 1000, 1)
+        validate.run_size(500, 1000, 2)
+    validate.run_size(300, 1000, 1)
 
 
 def test_algorithms_that_are_given_twice_add_up(tmp_path):
@@ -122,7 +121,7 @@ def test_algorithms_that_are_given_twice_add_up(tmp_path):
 def cache_folder(**environment):
     """Where the command line lets JAX keep compiled programs."""
     code = (
-        "import os; from vits.lab.experiments import compilation; compilation.keep_compiled_programs(); "
+        "import os; from vits import files; files.keep_compiled_programs(); "
         "print(os.environ.get('JAX_COMPILATION_CACHE_DIR'))"
     )
     ours = {"JAX_COMPILATION_CACHE_DIR", "VITS_NO_COMPILATION_CACHE"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.inference.inverse import frozen_inverse
+from vits.inference.variational import frozen_inverse
 from vits.potentials import Dense, LowRank, Prior, curvature, gaussian_prior, potential, ridge_prior
 from vits.types import Observation
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vits.datasets import movielens, paths
+from vits import files
+from vits.datasets import movielens
 from vits.datasets.factorise import Entries, alternating_least_squares
 
 ML_1M = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data") / "ml-1m"
@@ -75,7 +76,7 @@ def test_a_copy_is_found_in_a_folder_above_it_in_an_archive_and_by_the_environme
 
 
 def test_by_default_data_lie_in_the_users_cache_folder(tmp_path):
-    assert paths.data() == tmp_path / "cache" / "vits" / "data"
+    assert files.data_folder() == tmp_path / "cache" / "vits" / "data"
 
 
 def replaced(line, number):
@@ -141,7 +142,7 @@ def test_where_there_is_nothing_the_message_says_how_to_get_it(tmp_path, monkeyp
 
 def test_factors_are_computed_once_and_the_stored_ones_are_the_same(folder, monkeypatch):
     fresh = movielens.factorised(folder, dim=2, edition=EDITION).factors
-    (stored,) = paths.cache().iterdir()
+    (stored,) = files.cache_folder().iterdir()
 
     def computed_again(*args, **settings):
         raise AssertionError
@@ -160,7 +161,7 @@ def test_factors_are_computed_once_and_the_stored_ones_are_the_same(folder, monk
 
 def test_where_nothing_can_be_stored_the_factors_are_computed_and_a_warning_given(folder, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
-    with pytest.warns(UserWarning, match="could not be kept"):
+    with pytest.warns(UserWarning, match="could not be stored"):
         assert movielens.factorised(folder, dim=2, edition=EDITION).factors.rows.shape == (3, 2)
 
 
@@ -191,7 +192,7 @@ def test_a_download_is_checked_stored_and_never_written_over(server, tmp_path):
     assert path == tmp_path / "new" / "folder" / "ml-1m.zip"
     assert movielens.load(path.parent, edition=edition).shape == (3, 3)
     path.write_bytes(b"mine")
-    with pytest.raises(ValueError, match="exists, and nothing is written over"):
+    with pytest.raises(ValueError, match="exists and is not overwritten"):
         movielens.download(path.parent, url=f"{address}/ml-1m.zip", edition=edition)
     assert path.read_bytes() == b"mine"
 

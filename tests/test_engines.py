@@ -11,10 +11,10 @@ import pytest
 import vits
 from cells import Trivial
 from vits import cli
-from vits.lab.experiments import engines, ray_engine, ray_worker, run
-from vits.lab.experiments.engines import EngineError, Local, Monitor
+from vits.lab.experiments import ray_engine, ray_worker, run
 from vits.lab.experiments.ray_engine import MOST_FAILURES, Ray, Waiting
-from vits.simulation.sharing import Shares, current, shared
+from vits.lab.experiments.run import EngineError, Local, Monitor
+from vits.simulation.programs import Shares, current_shares, shared
 
 
 def test_the_number_of_groups_decides_the_bits_and_the_number_of_threads_does_not():
@@ -23,7 +23,7 @@ def test_the_number_of_groups_decides_the_bits_and_the_number_of_threads_does_no
     with shared(Shares(groups=3, threads=3)):
         first = vits.simulate(0, world, policy, 20, seeds=6)
     with shared(Shares(groups=3, threads=1)):
-        assert current() == Shares(3, 1)
+        assert current_shares() == Shares(3, 1)
         second = vits.simulate(0, world, policy, 20, seeds=6)
     assert first.regret.tobytes() == second.regret.tobytes()
     named = vits.simulate(0, world, policy, 20, seeds=6, workers=3)
@@ -34,11 +34,11 @@ def test_the_number_of_groups_decides_the_bits_and_the_number_of_threads_does_no
 
 
 def test_engines_have_names():
-    assert isinstance(engines.engine("local"), Local)
+    assert isinstance(run.engine("local"), Local)
     with pytest.raises(ValueError, match=r"'rai'.*did you mean 'ray'"):
-        engines.engine("rai")
+        run.engine("rai")
     with pytest.raises(ValueError, match="an address is for --engine ray, but it is here:1 and the engine is local"):
-        engines.engine("local", "here:1")
+        run.engine("local", "here:1")
 
 
 def test_without_ray_the_option_says_how_to_get_it(monkeypatch, capsys, tmp_path):
@@ -218,7 +218,7 @@ def test_a_node_with_other_software_is_refused(fake, tmp_path):
 def test_workers_get_their_threads_and_the_settings_of_jax(monkeypatch):
     for variable, value in {"JAX_ENABLE_X64": "0", "XLA_FLAGS": "--a", "JAX_COMPILATION_CACHE_DIR": "/here"}.items():
         monkeypatch.setenv(variable, value)
-    variables = ray_engine._environment()["env_vars"]
-    assert variables["NPROC"] == variables["OPENBLAS_NUM_THREADS"] == "1"
+    variables = ray_engine._environment(3)["env_vars"]
+    assert variables["NPROC"] == variables["OPENBLAS_NUM_THREADS"] == "3"
     assert (variables["JAX_ENABLE_X64"], variables["XLA_FLAGS"]) == ("0", "--a")
     assert "JAX_COMPILATION_CACHE_DIR" not in variables  # every machine has its own

@@ -16,7 +16,7 @@ from vits.agent import container, invariants
 def saved(tmp_path_factory):
     """The bytes of an agent with three arms, each with a posterior of its own, and of one without names."""
     path = tmp_path_factory.mktemp("saved") / "agent"
-    return {name: forgery._saved(forgery.SAMPLES[name], path) for name in ("laplace_ts", "lmc_ts")}
+    return {name: forgery._saved(forgery.SAMPLES[name], path) for name in ("laplace_ts", "lmc_ts", "uniform")}
 
 
 @pytest.fixture
@@ -111,7 +111,8 @@ def test_a_file_cannot_ask_for_more_memory_than_it_pays_for(refused):
     before = forgery._peak()
     assert "is not one that lmc_ts has" in refused("lmc_ts", many_parameters)
     assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(capacity=2**39))
-    assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(slots=2**39))
+    assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(slots=2**20))
+    assert "the number of posteriors must be" in refused("uniform", lambda h, _: h.update(slots=2**39))
     window = {"value": 10**9}
     assert "window must be a whole number" in refused("lmc_ts", lambda h, _: h["hyperparameters"].update(window=window))
     assert forgery._peak() - before < 100

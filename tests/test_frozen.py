@@ -7,15 +7,15 @@ import pytest
 import vits
 from vits import steps
 from vits.algorithms import vits as family
-from vits.inference import draws
+from vits.inference import variational
 from vits.potentials import potential
 from vits.types import Observation
 
 DIM = 10
 INVERSES = {"first_order": family.first_order_inverse, "frozen": family.frozen_inverse}
 CURVATURES = {
-    "exact": (draws.antithetic(), family.exact_curvature),
-    "hessian_free": (draws.orthogonal(2 * DIM), family.stein),
+    "exact": (variational.antithetic(), family.exact_curvature),
+    "hessian_free": (variational.orthogonal(2 * DIM), variational.stein),
 }
 
 

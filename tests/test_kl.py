@@ -238,15 +238,16 @@ def found_with(steps):
     return results.Results(None, {}, cells)
 
 
-def claims_of(steps, step_sizes=(0.1,), condition_numbers=(10.0, 100.0)):
+def claims_of(steps, step_sizes=(0.1,), condition_numbers=(10.0, 100.0), reading="at its best"):
     experiment = dataclasses.replace(kl.EXPERIMENT, step_sizes=step_sizes, condition_numbers=condition_numbers)
-    return {claim["id"]: claim for claim in experiment.claims(found_with(steps))}
+    claims = experiment.claims(found_with(steps))
+    return {claim["id"]: claim for claim in claims if claim["reading"] == reading}
 
 
 MADE_UP = {
     **{("vi_i", 0.1, kappa): [7.0 * kappa] for kappa in (10.0, 100.0)},
     **{("vi_ii", 0.1, kappa): [7.2 * kappa] for kappa in (10.0, 100.0)},
-    **{("lmc_averaged", 0.1, kappa): [400.0 * kappa, 300.0 * kappa] for kappa in (10.0, 100.0)},
+    **{("lmc_law", 0.1, kappa): [400.0 * kappa, 300.0 * kappa] for kappa in (10.0, 100.0)},
 }
 
 
@@ -259,19 +260,37 @@ def test_claims_hold_where_the_numbers_say_so():
 
 
 def test_claims_fail_where_the_numbers_say_so():
-    claims = claims_of({**MADE_UP, ("vi_ii", 0.1, 100.0): [1100.0], ("lmc_averaged", 0.1, 10.0): [60.0, np.inf]})
+    claims = claims_of({**MADE_UP, ("vi_ii", 0.1, 100.0): [1100.0], ("lmc_law", 0.1, 10.0): [60.0, 50.0]})
     assert {claim["verdict"] for claim in claims.values()} == {"fails"}
+    assert "not at h=0.1, kappa=10" in claims["kl-fewer"]["evidence"]
 
 
 def test_what_was_not_reached_leaves_the_growth_open_and_counts_as_slow():
-    claims = claims_of({**MADE_UP, ("lmc_averaged", 0.1, 100.0): [np.inf, np.inf]})
+    claims = claims_of({**MADE_UP, ("lmc_law", 0.1, 100.0): [np.inf, np.inf]})
     assert claims["kl-linear"]["verdict"] == "inconclusive"
-    assert "lmc_averaged at h=0.1: target reached up to kappa=10 only" in claims["kl-linear"]["evidence"]
+    assert "lmc_law at h=0.1: target reached up to kappa=10 only" in claims["kl-linear"]["evidence"]
     assert claims["kl-fewer"]["verdict"] == "holds"
 
 
+def test_growth_is_judged_over_the_last_decade_that_is_reached():
+    """A chain that gets to kappa = 30 within the cap is judged from 3 to 30."""
+    steps = {(name, 0.1, kappa): [10.0 * kappa] for name in ("vi_i", "vi_ii") for kappa in (3.0, 30.0, 300.0)}
+    steps |= {("lmc_law", 0.1, 3.0): [100.0], ("lmc_law", 0.1, 30.0): [300.0], ("lmc_law", 0.1, 300.0): [np.inf]}
+    claim = claims_of(steps, condition_numbers=(3.0, 30.0, 300.0))["kl-linear"]
+    assert claim["verdict"] == "fails"
+    assert "lmc_law at h=0.1: exponent 0.48 up to kappa=30" in claim["evidence"]
+
+
+def test_as_written_vi_takes_one_draw_and_a_chain_is_averaged():
+    renamed = {"vi_i": "vi_i_one_draw", "vi_ii": "vi_ii_one_draw", "lmc_law": "lmc_averaged"}
+    made_up = {(renamed[name], *rest): steps for (name, *rest), steps in MADE_UP.items()}
+    assert claims_of(made_up) == {}
+    claims = claims_of(made_up, reading="as written")
+    assert [claim["verdict"] for claim in claims.values()] == ["holds"] * 3
+
+
 def test_nothing_run_nothing_claimed():
-    assert {claim["verdict"] for claim in claims_of({}).values()} == {"inconclusive"}
+    assert claims_of({}) == {}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits import memory
+from vits import validate
 from vits.inference.newton_free import minimum_free, solved
 from vits.potentials import leading, potential
 from vits.types import Observation
@@ -117,11 +117,11 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
 
 
 def test_the_limit_can_be_set(monkeypatch):
-    monkeypatch.setenv(memory.VARIABLE, "0.001")
+    monkeypatch.setenv(validate.MEMORY, "0.001")
     with pytest.raises(ValueError, match=r"more than the limit of 0\.001 GB"):
         vits.make("vits_ii", vits.models.mlp(20))
     vits.make("lmc_ts", vits.models.mlp(20))
-    monkeypatch.setenv(memory.VARIABLE, "lots")
+    monkeypatch.setenv(validate.MEMORY, "lots")
     with pytest.raises(ValueError, match="VITS_MEMORY_GB must be a number of gigabytes, but is 'lots'"):
         vits.make("vits_ii", vits.models.mlp(20))
 

@@ -21,7 +21,7 @@ from vits.lab import results
 from vits.lab.experiments import movielens, tuning
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.bandit import Contender
-from vits.lab.experiments.engines import Engine
+from vits.lab.experiments.run import Engine
 from vits.lab.report import views
 
 ML_1M = Path(os.environ.get("VITS_DATA") or Path(__file__).parent.parent.parent / "shared/data") / "ml-1m"
@@ -76,14 +76,21 @@ def small(tmp_path):
         if world.label in ("eta=10", "untempered")
     )
     shrunk = dataclasses.replace(
-        movielens.EXPERIMENT, worlds=worlds, horizon=25, seeds=3, chunk=2, data=tmp_path / "data", edition=edition
+        movielens.EXPERIMENT,
+        worlds=worlds,
+        horizon=25,
+        seeds=3,
+        chunk=2,
+        data=tmp_path / "data",
+        edition=edition,
+        starts=1,
     )
     return shrunk.only(["lin_ts", "uniform"])
 
 
 def test_a_round_has_one_user_for_all_arms_and_pays_by_the_logistic_law():
     vectors = factors()
-    world = from_factors(vectors, num_arms=6)
+    world = from_factors([vectors], num_arms=6)
     params = world.init(jax.random.key(1))
     rounds = jax.vmap(lambda key: world.draw(key, params, jnp.asarray(0)))(jax.random.split(jax.random.key(2), 8000))
     arms = np.asarray(rounds.arms)
@@ -98,18 +105,38 @@ def test_a_round_has_one_user_for_all_arms_and_pays_by_the_logistic_law():
 
 def test_a_seed_draws_different_movies_and_keeps_no_more_than_those():
     vectors = factors()
-    world = from_factors(vectors, num_arms=6)
+    world = from_factors([vectors], num_arms=6)
     params = simulation.worlds(0, world, seeds=40)
     assert [leaf.shape for leaf in jax.tree.leaves(params)] == [(40, 6, 5)]
     for movies in np.asarray(params.movies):
         which = [int(np.argmin(np.sum(np.square(vectors.columns - movie), axis=1))) for movie in movies]
         assert len(set(which)) == 6
-    everything = from_factors(vectors, num_arms=30).init(jax.random.key(0)).movies
+    everything = from_factors([vectors], num_arms=30).init(jax.random.key(0)).movies
     np.testing.assert_allclose(np.sort(everything, axis=0), np.sort(vectors.columns, axis=0), rtol=1e-6)
 
 
+def test_a_seed_draws_one_of_several_factorisations_and_its_users_with_it():
+    first, second = factors(), factors()
+    world = from_factors([first, Factors(second.rows + 100.0, second.columns + 100.0)], num_arms=6)
+    params = simulation.worlds(0, world, seeds=40)
+    start = np.asarray(params.start)
+    assert 5 < np.sum(start) < 35
+    np.testing.assert_array_equal(np.mean(params.movies, axis=(1, 2)) > 50.0, start)
+    keys = jax.random.split(jax.random.key(2), 40)
+    rounds = jax.vmap(lambda key, params: world.draw(key, params, jnp.asarray(0)))(keys, params)
+    np.testing.assert_array_equal(np.mean(rounds.arms, axis=(1, 2)) > 50.0, start)
+
+
+def test_the_papers_preset_varies_the_factorisation_and_the_quick_one_does_not():
+    assert {name: preset.starts for name, preset in movielens.PRESETS.items()} == {
+        "paper": 10,
+        "written": 10,
+        "quick": 1,
+    }
+
+
 def test_the_logit_scale_measures_the_same_rounds_by_x_theta():
-    world, on_logits = from_factors(factors(), 6), from_factors(factors(), 6, lambda logits: logits)
+    world, on_logits = from_factors([factors()], 6), from_factors([factors()], 6, lambda logits: logits)
     params = world.init(jax.random.key(0))
     one, other = (each.draw(jax.random.key(1), params, jnp.asarray(0)) for each in (world, on_logits))
     np.testing.assert_array_equal(one.arms, other.arms)
@@ -136,7 +163,7 @@ def test_bad_arguments_are_refused(tmp_path, arguments, message):
 @pytest.mark.parametrize(("which", "scale"), [("eta=10", 10.0), ("untempered", 1.0)])
 def test_every_arm_starts_from_the_prior_of_the_movies_drawn(which, scale):
     (world,) = (world for world in movielens.EXPERIMENT.worlds if world.label == which)
-    movies = from_factors(factors(), 6).init(jax.random.key(0))
+    movies = from_factors([factors()], 6).init(jax.random.key(0))
     prior = movie_prior(movies)
     np.testing.assert_allclose(prior.mean, np.mean(movies.movies, axis=0), rtol=1e-5)
     np.testing.assert_allclose(prior.variance, np.var(movies.movies, axis=0), rtol=1e-5)
@@ -320,7 +347,7 @@ def test_the_command_runs_the_experiment_on_the_real_data(tmp_path):
 @needs_data
 @pytest.mark.heavy
 def test_regret_lies_in_the_known_bands(tmp_path):
-    everyone = dataclasses.replace(movielens.EXPERIMENT, worlds=movielens.EXPERIMENT.worlds[:1], data=ML_1M)
+    everyone = dataclasses.replace(movielens.EXPERIMENT, worlds=movielens.EXPERIMENT.worlds[:1], data=ML_1M, starts=1)
     found = runs.run(everyone.only(["laplace_ts", "uniform"]), tmp_path / "run", preset="paper")
     regret = {row["algorithm"]: row["regret_mean"] for row in found.summary["rows"]}
     assert regret["uniform"] == pytest.approx(1437, abs=30)

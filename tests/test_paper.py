@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from vits import catalogue
-from vits.lab import results
-from vits.lab.experiments import linear
+from vits.lab.experiments import linear, tuned
 from vits.lab.experiments import run as runs
 from vits.lab.report import paper, scorecard
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["docs/reproduction.md", "README.md"]
+PAGES = ("docs/reproduction.md", "docs/real-data.md", "README.md")
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +45,15 @@ def test_a_kept_run_has_the_summary_and_thinned_curves(found, kept):
 
 def test_blocks_are_filled_from_the_data_and_only_they_change(kept):
     page = (
-        "before\n<!-- begin linear-paper -->\nold\n<!-- end linear-paper -->\nbetween\n<!-- begin kl-paper -->\nstays\n"
+        "before\n<!-- begin linear-paper -->\nold\n<!-- end linear-paper -->\nbetween\n<!-- begin kl-paper -->\nold\n"
     )
     page += "<!-- end kl-paper -->\n<!-- begin all-tally -->\n<!-- end all-tally -->\nafter\n"
     new = paper.filled(page, kept)
     assert new.startswith("before\n<!-- begin linear-paper -->\n![Linear bandit](figures/linear-paper.png")
     assert "old" not in new
-    assert "between\n<!-- begin kl-paper -->\nstays\n<!-- end kl-paper -->" in new
+    assert (
+        "between\n<!-- begin kl-paper -->\nNo run is kept yet. `vits paper kl` makes one.\n<!-- end kl-paper -->" in new
+    )
     assert "at its best: 16 not run" in new
     assert paper.filled(new, kept) == new
     row = kept["linear-paper"].summary["rows"][0]
@@ -114,4 +115,23 @@ def test_every_run_of_the_reproduction_is_a_preset():
     for job in paper.JOBS:
         catalogue.experiment(job.experiment, job.preset)
     assert {job.experiment for job in paper.JOBS} == set(catalogue.EXPERIMENTS)
-    assert results.BEST in results.READINGS
+    assert {job.experiment for job in paper.JOBS if job.preset == "written"} == {
+        name for name, row in catalogue.EXPERIMENTS.items() if "written" in row.presets
+    }
+
+
+def test_every_shipped_difference_between_the_readings_is_explained():
+    differing = [pair[0].id for pair in scorecard.paired(paper.shipped_scores()) if scorecard.differ(*pair)]
+    assert [name for name in differing if name not in scorecard.DIFFERS] == []
+
+
+def test_the_page_lists_every_setting_that_ships():
+    listed = paper.settings()
+    count = {
+        (experiment, world, name)
+        for experiment, readings in tuned.shipped().items()
+        for worlds in readings.values()
+        for world, names in worlds.items()
+        for name in names
+    }
+    assert {row[:3] for row in listed.rows} == count

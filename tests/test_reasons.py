@@ -11,10 +11,9 @@ import pytest
 import vits
 from vits import steps
 from vits.algorithms.vits import VITS
-from vits.inference import draws
-from vits.inference.curvature import exact_curvature
+from vits.inference import variational
 from vits.inference.guards import guarded
-from vits.inference.inverse import InverseRule, first_order_inverse
+from vits.inference.variational import InverseRule, exact_curvature, first_order_inverse
 from vits.potentials import potential
 from vits.types import REASONS, Observation, Reason, first_reason, reason_counts
 
@@ -110,7 +109,7 @@ def test_an_inverse_that_is_lost() -> None:
             return new._replace(sqrt_cov=new.sqrt_cov.at[:, 0].set(0.0).at[0, 0].set(1e-30)), jnp.asarray(False)
 
     rule = InverseRule(forget, first_order_inverse.finish)
-    posterior = Singular(target, steps.safe(0.5), draws.antithetic(), exact_curvature, rule, 1)
+    posterior = Singular(target, steps.safe(0.5), variational.antithetic(), exact_curvature, rule, 1)
     assert reason_of(posterior, observation()) == Reason.INVERSE
 
 

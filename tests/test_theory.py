@@ -64,6 +64,22 @@ def test_a_finished_run_is_not_computed_again(small):
     assert again.summary["rows"] == small.summary["rows"]
 
 
+def test_seeds_are_split_into_cells_of_few_rounds(monkeypatch, tmp_path, small):
+    cells = theory.EXPERIMENT.cells()
+    assert max(cell.cost for cell in cells) == 40_000
+    assert [cell.chunk for cell in cells if cell.key == ("d=8, T=8000", "vits_i")][:2] == ["0-4", "5-9"]
+    monkeypatch.setattr(theory, "CHUNK", 80)
+    asked = dataclasses.replace(SMALL, dims=(2,)).only(["lin_ts"])
+    assert [(cell.environment, cell.chunk) for cell in asked.cells()] == [
+        ("d=2, T=20", "0-2"),
+        ("d=2, T=40", "0-1"),
+        ("d=2, T=40", "2-2"),
+    ]
+    split = runs.run(asked, tmp_path / "run", preset="quick")
+    key = ("d=2, T=40", "lin_ts")
+    np.testing.assert_allclose(split.cells[key]["regret"], small.cells[key]["regret"], rtol=1e-3, atol=1e-5)
+
+
 def found_with(regret, seeds=5, noise=0.01):
     """Results in which the regret of VITS-I is given as a function of d and T, up to a little noise per seed."""
     experiment = dataclasses.replace(theory.EXPERIMENT, dims=(2, 4, 8), horizon=800, halvings=3, seeds=seeds)
@@ -107,7 +123,8 @@ def test_seeds_that_failed_do_not_count():
 )
 def test_the_claim_is_scored_by_rule(regret, verdict):
     experiment, found = found_with(regret)
-    (claim,) = experiment.claims(found)
+    claim, same = experiment.claims(found)
+    assert same == {**claim, "reading": "at its best"}
     assert (claim["id"], claim["verdict"]) == ("theorem", verdict)
     assert "K_t cut to 1000 in 84 of 22500 rounds" in claim["evidence"]
 

@@ -1,12 +1,13 @@
 import dataclasses
+import json
 
 import numpy as np
 import pytest
 
 import vits
-from vits.lab.experiments import fixed_arms, kl, linear, movielens, quadratic, tuning
+from vits.lab.experiments import fixed_arms, kl, linear, movielens, quadratic, tuned, tuning
 from vits.lab.experiments import run as runs
-from vits.lab.experiments.engines import Local
+from vits.lab.experiments.run import Local
 from vits.lab.report import tables
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)
@@ -40,6 +41,14 @@ def test_a_setting_that_is_better_by_the_paired_rule_is_chosen_and_checked_besid
     assert check["verdict"] == "holds"
     table = tables.tuned(done.summary)
     assert table.rows[0][:3] == ("zeta=1", "lin_ts", f"eta={best:g}")
+
+
+def test_cells_have_no_more_seeds_than_those_of_the_experiment():
+    """A setting of the paper's network takes minutes with two seeds, and hours with fifty."""
+    cells = tuning.tuning(quadratic.EXPERIMENT.only(["vits_ii"]), tuning_seeds=400).cells()
+    assert {cell.cost for cell in cells} == {2 * quadratic.EXPERIMENT.horizon}
+    cells = tuning.tuning(linear.EXPERIMENT.only(["lin_ts"]), tuning_seeds=400).cells()
+    assert {cell.cost for cell in cells} == {50 * linear.EXPERIMENT.horizon}
 
 
 def test_ties_go_to_the_default(monkeypatch, tmp_path):
@@ -112,7 +121,7 @@ def test_an_interrupted_tuning_goes_on_where_it_was(monkeypatch, tmp_path):
 
 
 def test_read_as_written_the_papers_grids_are_played_to_the_letter():
-    asked = tuning.tuning(linear.EXPERIMENT, tuning_seeds=50, reading="as written")
+    asked = tuning.tuning(linear.PRESETS["written"], tuning_seeds=50)
     assert asked.labels == ("vits_i", "vits_ii", "vits_ii_hf", "lin_ts", "lmc_ts(10)", "lmc_ts(50)")
     assert asked.heats == [50]
     points = {contender.label: asked.points(contender) for contender in asked.experiment.contenders}
@@ -123,7 +132,7 @@ def test_read_as_written_the_papers_grids_are_played_to_the_letter():
             assert {(point["step_rule"], point["step_size"]) for point in found} == {
                 ("per_observation", h) for h in (0.001, 0.01, 0.1)
             }
-    assert {point["draws"] for point in points["vits_ii"]} == {"single"}
+    assert {(point["draws"], point["start"]) for point in points["vits_ii"]} == {("single", "draw")}
     assert {(point["draws"], point["num_samples"]) for point in points["vits_ii_hf"]} == {("plain", 20)}
     assert asked.race(3, matrix(3.0, 1.0, 2.0, seeds=50)).chosen == 1  # the least mean, whatever its interval
     assert asked.race(3, matrix(3.0, 1.0, 2.0, seeds=50, failed=[1])).chosen == 2
@@ -145,22 +154,54 @@ def test_what_has_no_grid_is_refused_in_a_sentence():
         tuning.tuning(SMALL.only(["uniform"]))
 
 
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        linear.EXPERIMENT,
-        fixed_arms.FIXED_LINEAR,
-        fixed_arms.FIXED_LOGISTIC,
-        movielens.PRESETS["quick"],
-        quadratic.PRESETS["tuned"],
-    ],
-    ids=lambda each: each.name,
+TUNED = (
+    linear.EXPERIMENT,
+    fixed_arms.FIXED_LINEAR,
+    fixed_arms.FIXED_LOGISTIC,
+    movielens.PRESETS["quick"],
+    quadratic.PRESETS["tuned"],
 )
-def test_the_settings_shipped_as_tuned_lie_on_the_grids(experiment):
-    contenders = {contender.label: contender for contender in experiment.contenders}
+WRITTEN = (
+    linear.PRESETS["written"],
+    fixed_arms.LINEAR["written"],
+    fixed_arms.LOGISTIC["written"],
+    movielens.PRESETS["written"],
+    quadratic.PRESETS["written"],
+)
+
+
+@pytest.mark.parametrize("experiment", TUNED, ids=lambda each: each.name)
+def test_the_settings_shipped_as_tuned_are_defaults_or_lie_on_the_grids(experiment):
     worlds = [world for world in experiment.worlds if world.hyperparameters]
     assert [world.label for world in worlds] == [f"{world.label}, tuned" for world in experiment.tuning_worlds()]
+    check_settings(experiment, worlds)
+
+
+@pytest.mark.parametrize("experiment", WRITTEN, ids=lambda each: each.name)
+def test_the_settings_shipped_as_written_lie_on_the_papers_grids(experiment):
+    assert experiment.reading == "as written"
+    check_settings(experiment, experiment.worlds)
+
+
+def check_settings(experiment, worlds):
+    asked = tuning.tuning(experiment)
     for world in worlds:
-        assert set(world.hyperparameters) == {who for who in contenders if contenders[who].algorithm in tuning.GRIDS}
-        for label, chosen in world.hyperparameters.items():
-            assert chosen in [point for grid in tuning.grids(experiment, contenders[label]) for point in grid.points()]
+        assert set(world.hyperparameters) == set(asked.labels)
+        for contender in asked.experiment.contenders:
+            assert contender.within(world).hyperparameters in asked.points(contender)
+
+
+def test_choices_are_stored_with_their_command_and_check(monkeypatch, tmp_path):
+    """A tuning replaces the settings of its own contenders and leaves the others."""
+    file = tmp_path / "tuned.json"
+    old = {"hyperparameters": {"width": 9.0}, "command": "", "commit": "", "check": ""}
+    file.write_text(json.dumps({"linear": {"at its best": {"zeta=1": {"lin_ucb": old, "lin_ts": old}}}}))
+    tune(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": (99.0, 101.0)}), seeds=8)
+    tuned.store([tmp_path / "run"], file)
+    stored = json.loads(file.read_text())["linear"]["at its best"]["zeta=1"]
+    assert stored["lin_ucb"] == old
+    assert stored["lin_ts"]["hyperparameters"] == linear.POSTERIOR
+    assert stored["lin_ts"]["check"] == "the default"
+    runs.run(SMALL.only(["uniform"]), tmp_path / "other", preset="quick")
+    with pytest.raises(ValueError, match="holds a run of 'linear', which is no tuning"):
+        tuned.store([tmp_path / "other"], file)

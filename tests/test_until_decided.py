@@ -9,8 +9,7 @@ import pytest
 from vits.lab import compare, results
 from vits.lab.experiments.bandit import regret_row
 from vits.lab.experiments.base import Cell, Experiment
-from vits.lab.experiments.engines import Local, Monitor
-from vits.lab.experiments.run import run
+from vits.lab.experiments.run import Local, Monitor, run
 from vits.lab.experiments.statements import alike, cheaper, less, scored
 
 CHUNK = 50
@@ -182,3 +181,15 @@ def test_rows_that_were_not_run_leave_a_claim_unscored(tmp_path):
 def test_summaries_are_strict_json(tmp_path):
     run(Toy("toy", "Toy"), tmp_path, preset="p")
     json.loads((tmp_path / results.SUMMARY).read_text(), parse_constant=pytest.fail)  # no Infinity, no NaN
+
+
+def test_evidence_says_how_many_seeds_failed():
+    regret = np.tile(np.linspace(90.0, 110.0, 120)[:, None], (1, 1))
+    cells = {
+        ("world", "a"): {"regret": regret, "failed": np.arange(120) < 5},
+        ("world", "b"): {"regret": regret, "failed": np.zeros(120, bool)},
+    }
+    summary = {"settings": {"reading": "as written"}, "rows": []}
+    (claim,) = scored("linear-vits1", results.Results(None, summary, cells), alike("world", "a", "b"))
+    assert "5 of 120 seeds failed and are left out" in claim["evidence"]
+    assert claim["reading"] == "as written"

@@ -7,16 +7,16 @@ import pytest
 import vits
 from vits import steps
 from vits.algorithms import vits as family
-from vits.inference import curvature, draws
+from vits.inference import variational
 from vits.potentials import potential
 from vits.types import Observation
 
 DIM, COUNT, ETA, LAM = 8, 40, 10.0, 1.0
 
 VARIANTS = {
-    "vits_i": (draws.antithetic(), family.exact_curvature, family.exact_inverse),
-    "vits_ii": (draws.antithetic(), family.exact_curvature, family.first_order_inverse),
-    "vits_ii_hf": (draws.orthogonal(2 * DIM), family.stein, family.first_order_inverse),
+    "vits_i": (variational.antithetic(), family.exact_curvature, family.exact_inverse),
+    "vits_ii": (variational.antithetic(), family.exact_curvature, family.first_order_inverse),
+    "vits_ii_hf": (variational.orthogonal(2 * DIM), variational.stein, family.first_order_inverse),
 }
 
 
@@ -79,7 +79,7 @@ def test_the_papers_single_draw_reaches_it_up_to_its_own_noise(inverse):
     mean, covariance = closed_form()
     errors = []
     for seed in range(20):
-        state = converged((draws.plain(1), family.exact_curvature, inverse), num_steps=1000, seed=seed)
+        state = converged((variational.plain(1), family.exact_curvature, inverse), num_steps=1000, seed=seed)
         assert np.all(np.abs(relative_spectrum(state, covariance) - 1.0) < 0.05)
         errors.append(np.linalg.solve(np.linalg.cholesky(covariance), state.mean - mean))
     # In a direction with h * curvature = c the mean jitters with variance c / (2 - c) posterior variances, at most
@@ -89,11 +89,11 @@ def test_the_papers_single_draw_reaches_it_up_to_its_own_noise(inverse):
 
 def test_hessian_free_with_few_directions_stays_within_a_third():
     _, covariance = closed_form()
-    scheme = draws.orthogonal(DIM)
+    scheme = variational.orthogonal(DIM)
     spectra = [
         relative_spectrum(
             converged(
-                (scheme, family.stein, family.first_order_inverse),
+                (scheme, variational.stein, family.first_order_inverse),
                 num_steps=4000,
                 step_size=0.9,
                 inflation=scheme.inflation(DIM),
@@ -108,13 +108,13 @@ def test_hessian_free_with_few_directions_stays_within_a_third():
 
 def test_a_single_step_is_the_recursion_of_the_paper():
     """VITS-II in the paper's own notation, with C = B^-1, on one observation and one draw."""
-    learner = posterior((draws.plain(1), family.exact_curvature, family.first_order_inverse), 1, step_size=0.05)
+    learner = posterior((variational.plain(1), family.exact_curvature, family.first_order_inverse), 1, step_size=0.05)
     features, rewards = (jnp.asarray(x, float) for x in dataset())
     state, key = learner.init(jax.random.key(0)), jax.random.key(5)
     new, info = learner.update(key, state, Observation(features[0], rewards[0]))
     A = ETA * (LAM * np.eye(DIM) + np.outer(features[0], features[0]))
     b = ETA * rewards[0] * features[0]
-    eps = draws.plain(1)(jax.random.split(key, 1)[0], DIM)[0]
+    eps = variational.plain(1)(jax.random.split(key, 1)[0], DIM)[0]
     mu, B, C, h = (np.asarray(x, np.float64) for x in (state.mean, state.sqrt_cov, state.sqrt_precision.T, info.step))
     theta = mu + B @ np.asarray(eps)
     np.testing.assert_allclose(new.mean, mu - h * (A @ theta - b), rtol=1e-4, atol=1e-6)
@@ -123,14 +123,16 @@ def test_a_single_step_is_the_recursion_of_the_paper():
 
 
 @pytest.mark.usefixtures("x64")
-@pytest.mark.parametrize("scheme", [draws.orthogonal(2 * DIM), draws.orthogonal(4), draws.antithetic(6)])
+@pytest.mark.parametrize(
+    "scheme", [variational.orthogonal(2 * DIM), variational.orthogonal(4), variational.antithetic(6)]
+)
 def test_low_rank_and_dense_curvature_act_alike(scheme):
-    learner = posterior((scheme, family.stein, family.first_order_inverse), num_steps=1)
+    learner = posterior((scheme, variational.stein, family.first_order_inverse), num_steps=1)
     state = learner.init(jax.random.key(0))
     draw = learner._points(scheme(jax.random.key(1), DIM), state.mean, state.sqrt_cov)
-    _, plain = curvature.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
-    dense = curvature.Dense(0.5 * (plain.matrix + plain.matrix.T))
-    found = curvature.stein.slope(learner.potential, state.data, draw, state.sqrt_precision).curvature
+    _, plain = variational.stein_factors(learner.potential, state.data, draw, state.sqrt_precision)
+    dense = variational.Dense(0.5 * (plain.matrix + plain.matrix.T))
+    found = variational.stein.slope(learner.potential, state.data, draw, state.sqrt_precision).curvature
     for method in ("times", "gap_times"):
         expected = getattr(dense, method)(state.sqrt_precision)
         np.testing.assert_allclose(getattr(found, method)(state.sqrt_precision), expected, atol=1e-10)
@@ -141,14 +143,14 @@ def test_full_cubature_recovers_the_hessian_of_a_quadratic():
     learner = posterior("vits_ii_hf", num_steps=1)
     state = converged("vits_ii_hf", num_steps=5)
     exact_inverse = jnp.linalg.inv(state.sqrt_cov).T
-    draw = learner._points(draws.orthogonal(2 * DIM)(jax.random.key(0), DIM), state.mean, state.sqrt_cov)
-    found = curvature.stein.slope(learner.potential, state.data, draw, exact_inverse).curvature
+    draw = learner._points(variational.orthogonal(2 * DIM)(jax.random.key(0), DIM), state.mean, state.sqrt_cov)
+    found = variational.stein.slope(learner.potential, state.data, draw, exact_inverse).curvature
     np.testing.assert_allclose(found.matrix, state.data.precision, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("directions", [3, 8])
 def test_orthogonal_directions_average_to_the_identity(directions):
-    scheme = draws.orthogonal(2 * directions)
+    scheme = variational.orthogonal(2 * directions)
     eps = jax.vmap(lambda key: scheme(key, 8))(jax.random.split(jax.random.key(0), 4000))
     outer = np.mean(np.einsum("nki,nkj->nij", eps, eps) / directions, axis=0)
     np.testing.assert_allclose(outer, np.eye(8), atol=0.1)
@@ -208,3 +210,20 @@ def test_two_long_steps_a_round_do_not_lose_the_inverse():
     assert not trace.failed.any()
     assert np.max(trace.info.inverse_error) <= family.INVERSE_TOLERANCE
     assert trace.info.refreshed.any()
+
+
+@pytest.mark.parametrize("name", ["vits_i", "vits_ii", "vits_ii_hf"])
+def test_the_papers_start_is_a_draw_from_the_prior(name):
+    keys = jax.random.split(jax.random.key(5), 4000)
+    make = lambda **given: vits.make(  # noqa: E731
+        name, vits.models.linear(DIM), inverse_temperature=ETA, prior_precision=2.0, **given
+    )
+    means = np.asarray(jax.vmap(lambda key: make(start="draw").posterior.init(key).mean)(keys))
+    np.testing.assert_allclose(np.mean(means, axis=0), 0.0, atol=4.0 / np.sqrt(2.0 * ETA * len(keys)))
+    np.testing.assert_allclose(np.cov(means.T), np.eye(DIM) / (2.0 * ETA), atol=0.1 / (2.0 * ETA))
+    assert not np.any(make().posterior.init(keys[0]).mean)
+
+
+def test_an_unknown_start_is_refused():
+    with pytest.raises(ValueError, match="unknown start 'drawn'; did you mean 'draw'"):
+        vits.make("vits_ii", vits.models.linear(DIM), start="drawn")

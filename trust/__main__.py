@@ -121,5 +121,23 @@ def folding() -> None:
     out.print(table)
 
 
+@app.command()
+def storage() -> None:
+    """Agents with the default storage, against agents that keep all observations."""
+    from trust import storage
+
+    columns = ("model", "d", "n", "length", "theta", "posterior", "storage", "mean", "variances", "error", "all data's")
+    table = Table(*columns, box=SIMPLE_HEAD)
+    for problem, algorithms in storage.PROBLEMS.items():
+        for algorithm in algorithms:
+            found = storage.run(problem, algorithm)
+            row = (problem.model, *(f"{value:g}" for value in problem[1:]), algorithm, found.storage.split(",")[0])
+            variances = f"{found.least:.2f} to {found.largest:.2f}"
+            row += (f"{found.mean:.2f} sd", variances, f"{found.error:.4f}", f"{found.full_error:.4f}")
+            table.add_row(*row)
+            err.print(*row)
+    out.print(table)
+
+
 if __name__ == "__main__":
     app()

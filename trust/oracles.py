@@ -23,7 +23,7 @@ from scipy import stats
 from trust import reference
 from trust.reference import Gaussian, Rows, Vector
 from vits.algorithms.laplace import TOLERANCE as NEWTON
-from vits.inference.inverse import exact_inverse
+from vits.inference.variational import exact_inverse
 
 RARE = 1e-7
 """How improbable a draw may be before it counts as wrong: about one false alarm in a thousand campaigns."""

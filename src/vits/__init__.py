@@ -16,7 +16,6 @@ if TYPE_CHECKING:  # what a type checker sees; tests compare it with what there 
     from vits import inference as inference
     from vits import lab as lab
     from vits import linalg as linalg
-    from vits import memory as memory
     from vits import models as models
     from vits import offline as offline
     from vits import policies as policies

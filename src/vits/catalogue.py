@@ -54,7 +54,7 @@ _VTS = "Urteaga and Wiggins (AISTATS 2018)"
 _ALGORITHMS = (
     Algorithm("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "algorithms/vits.py"),
     Algorithm("vits_ii", "the same with a first-order inverse", _VITS, "algorithms/vits.py"),
-    Algorithm("vits_ii_hf", "the same without Hessians", _VITS, "algorithms/vits.py"),
+    Algorithm("vits_ii_hf", "the same without Hessians", _VITS, "algorithms/hessian_free.py"),
     Algorithm("vits_ng", "the same by natural gradients", "Khan and Rue (JMLR 2023)", "algorithms/natural.py"),
     Algorithm(
         "lin_ts", "exact Gaussian posterior", "Agrawal and Goyal (ICML 2013)", "algorithms/exact.py", linear_only=True
@@ -88,7 +88,7 @@ _EXPERIMENTS = (
         "linear bandit, ill- and well-conditioned contexts",
         "figure 1",
         "lab/experiments/linear.py",
-        presets=("quick", "paper", "figure"),
+        presets=("quick", "paper", "written", "figure"),
         claims={
             "linear-well": "zeta = 1: all methods are alike, LMC-TS with 10 steps slightly worse",
             "linear-ill": "zeta = 0.1: LMC-TS is worse even with 50 steps; VITS-II is about equal to LinTS",
@@ -102,7 +102,7 @@ _EXPERIMENTS = (
         "quadratic bandit with neural networks",
         "figure 2",
         "lab/experiments/quadratic.py",
-        presets=("quick", "paper", "tanh", "tuned"),
+        presets=("quick", "paper", "written", "tanh", "tuned"),
         claims={
             "quadratic-order": (
                 "VITS-II is slightly better than its Hessian-free form, both better than LMC-TS and LinTS"
@@ -115,6 +115,7 @@ _EXPERIMENTS = (
         "recommending movies, one posterior each",
         "figure 3",
         "lab/experiments/movielens.py",
+        presets=("quick", "paper", "written"),
         data_set="movielens",
         claims={
             "movielens-lints": "LinTS is worst",
@@ -137,6 +138,7 @@ _EXPERIMENTS = (
         "ten fixed arms, linear rewards",
         "appendix",
         "lab/experiments/fixed_arms.py",
+        presets=("quick", "paper", "written"),
         attribute="LINEAR",
         claims={
             "fixed-linear": "VITS-I and VITS-II are close to LinTS, and better than LMC-TS and VTS",
@@ -147,6 +149,7 @@ _EXPERIMENTS = (
         "ten fixed arms, logistic rewards",
         "appendix",
         "lab/experiments/fixed_arms.py",
+        presets=("quick", "paper", "written"),
         attribute="LOGISTIC",
         claims={
             "fixed-logistic": "VITS is better than all others",
@@ -177,6 +180,14 @@ _EXPERIMENTS = (
         "regret, cost and conditioning, side by side",
         "comparison table",
         "lab/experiments/comparison.py",
+    ),
+    Experiment(
+        "tables",
+        "networks on mushroom, shuttle and the wheel",
+        "not in the paper",
+        "lab/experiments/tables.py",
+        presets=("quick", "paper", "rivals"),
+        data_set="uci",
     ),
 )
 

@@ -11,11 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from typer.exceptions import TyperException
 
-from vits import catalogue, validate
-from vits.lab.experiments import compilation
+from vits import catalogue, files, validate
 
 if TYPE_CHECKING:
-    from vits.lab.experiments.request import Request
+    from vits.lab.experiments.base import Request
     from vits.lab.results import Results
 
 app = typer.Typer(
@@ -56,7 +55,7 @@ def list_() -> None:
 
 
 Experiment = Annotated[str, typer.Argument(help="One of the experiments that `vits list` shows.")]
-Preset = Annotated[str, typer.Option(help="quick or paper; linear also has figure, quadratic tanh and tuned.")]
+Preset = Annotated[str, typer.Option(help="quick, paper, or another that the experiment has, such as written.")]
 Algorithms = Annotated[
     list[str] | None,
     typer.Option(metavar="A,B", help="Comma-separated names; the preset's by default. Given twice, the names add up."),
@@ -100,7 +99,7 @@ def run(
     address: Address = None,
 ) -> None:
     """Run an experiment, store it, draw it and print its table. The same command resumes an interrupted run."""
-    from vits.lab.experiments.request import MOST_SEEDS, Request
+    from vits.lab.experiments.base import MOST_SEEDS, Request
 
     if max_seeds is not None and not until_decided:
         raise ValueError("--max-seeds is for --until-decided; the number of seeds of a plain run is --seeds")
@@ -122,21 +121,20 @@ def tune(
         int,
         typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Number of seeds that settings are compared on."),
     ] = 400,
-    as_written: Annotated[
-        bool, typer.Option("--as-written", help="The paper's grids and algorithms to the letter, and nothing else.")
-    ] = False,
     data: Data = None,
     folder: Out = None,
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Choose each algorithm's setting in each world from grids, and check it beside the default on other seeds."""
-    from vits.lab.experiments.request import Request
-    from vits.lab.results import BEST, TUNING, WRITTEN
+    """Choose each algorithm's setting in each world from grids, and check it beside the default on other seeds.
 
-    reading, kind = (WRITTEN, "-written") if as_written else (BEST, "")
-    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds, reading)
-    _execute(request, folder or Path("results") / f"{experiment}{TUNING}{kind}-{preset}", engine, address)
+    With the preset "written" the grids are the paper's and nothing else, and the least mean is chosen.
+    """
+    from vits.lab.experiments.base import Request
+    from vits.lab.results import TUNING
+
+    request = Request(experiment, preset, _names(algorithms), seeds, horizon, data, tuning_seeds)
+    _execute(request, folder or Path("results") / f"{experiment}{TUNING}-{preset}", engine, address)
 
 
 def _names(algorithms: list[str] | None) -> list[str] | None:
@@ -148,16 +146,15 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
 
 def _execute(request: "Request", folder: Path, engine: str, address: str | None) -> "Results":
     from vits.lab import results
-    from vits.lab.experiments import engines
-    from vits.lab.experiments.request import plan
-    from vits.lab.experiments.run import run
+    from vits.lab.experiments import run
+    from vits.lab.experiments.base import plan
     from vits.lab.report import console, page, views
 
-    where = engines.engine(engine, address)
+    where = run.engine(engine, address)
     experiment, record = plan(request)
     try:
         with console.progress_bar(err) as monitor:
-            found = run(
+            found = run.run(
                 experiment,
                 folder,
                 preset=request.preset,
@@ -166,7 +163,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
                 monitor=monitor,
                 most_seeds=request.most_seeds,
             )
-    except engines.EngineError as error:
+    except run.EngineError as error:
         err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -198,7 +195,7 @@ def paper(
     address: Address = None,
 ) -> None:
     """Run everything that the paper shows until its claims are decided. The same command resumes an interrupted run."""
-    from vits.lab.experiments.request import Request
+    from vits.lab.experiments.base import Request
     from vits.lab.report import paper
 
     for name in experiments or ():
@@ -217,14 +214,20 @@ def paper(
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
 def data_(
-    name: Annotated[str, typer.Argument(help="The data set: movielens.")],
+    name: Annotated[str, typer.Argument(help="The data set: movielens, or uci (mushroom and shuttle).")],
     folder: Annotated[
         Path | None, typer.Option(help="Where it is, or goes; VITS_DATA, or the user's cache folder, by default.")
     ] = None,
 ) -> None:
-    """Check a data set; if it is not there, download it from its publisher first."""
+    """Check a data set. MovieLens is downloaded from its publisher if it is not there."""
     if name not in catalogue.DATA_SETS:
         raise validate.unknown("data set", name, catalogue.DATA_SETS)
+    if name == "uci":
+        from vits.datasets import uci
+
+        out.print(f"mushroom: {len(uci.mushroom(folder).labels):,} rows, shuttle: {len(uci.shuttle(folder).labels):,}")
+        out.print("From the UCI repository; cite Dua and Graff (2019).")
+        return
     from vits.datasets import movielens
 
     try:
@@ -327,7 +330,7 @@ def main() -> None:
     """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or no disk with exit code 1."""
     # Seeds are shared out among the cores; a small factorisation on all of them as well is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    compilation.keep_compiled_programs()
+    files.keep_compiled_programs()
     try:
         sys.exit(app(standalone_mode=False))
     except (ValueError, OSError, TyperException) as error:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and are on disk when the call returns."""
+"""Files that are written whole or not at all, and are on disk when the call returns; and where the user keeps them."""
 
 import contextlib
 import io
@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
     Args:
         path: the file; folders that are missing are made.
         content: what to write.
-        private: nobody but the owner may read the file.
+        private: only the owner may read the file.
 
     Raises:
         ValueError: there is something at `path` that is not a regular file. It is left alone.
@@ -106,3 +107,30 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_folder() -> Path:
+    """`vits` in the user's cache folder. Everything in it can be deleted: it is computed or downloaded again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vits"
+
+
+def data_folder() -> Path:
+    """The folder of data sets: the environment variable VITS_DATA, or `data` in the cache folder."""
+    return Path(os.environ.get("VITS_DATA") or cache_folder() / "data")
+
+
+def keep_compiled_programs() -> None:
+    """Let JAX keep compiled programs in the cache folder, unless the environment says otherwise.
+
+    JAX reads the settings when it is imported, so this must be called before.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ or os.environ.get("VITS_NO_COMPILATION_CACHE"):
+        return
+    folder = cache_folder() / "xla"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError:  # the folder is not writable: programs are compiled in every process
+        return
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

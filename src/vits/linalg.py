@@ -1,8 +1,8 @@
-"""Matrix pieces that several posteriors need.
+"""Matrix functions that several posteriors need.
 
-XLA hands the members of a batch of LAPACK calls out to its own pool of threads, where two programs at a time can each
-wait for the other, forever. So the decompositions here take the members of a batch one after the other, and simulations
-and agents are free to run side by side; `calls_batched_lapack` finds programs that are not.
+XLA computes the members of a batch of LAPACK calls in its own pool of threads, where two programs that run at the same
+time can deadlock. So the decompositions here loop over the members of a batch, and simulations and agents may run at
+the same time. `calls_batched_lapack` finds programs that must run alone.
 """
 
 import math
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from vits.types import Scalar
@@ -20,7 +21,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _one_by_one(function: Function) -> Function:
-    """The same function, for which a batch is a loop."""
+    """The same function, computed for a batch in a loop."""
     return cast(Function, cast(Any, jax.custom_batching).sequential_vmap(function))
 
 
@@ -35,6 +36,36 @@ def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
     """B = L^-T, so that B B' is the inverse of L L'."""
     identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
     return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
+
+
+MOST_LOST = 0.01
+"""How much of a deviation rounding may take where a square root is updated."""
+
+
+def updated_root(
+    sqrt_cov: Float[Array, "d d"], rows: Float[Array, "k d"], weights: Float[Array, " k"]
+) -> Float[Array, "d d"]:
+    """A square root of (P + R' diag(w) R)^-1, where B B' = P^-1, in O(k d^2); the weights are not negative.
+
+    With U = diag(w)^1/2 R B and the Cholesky factor L L' = I + U U', a root of (I + U' U)^-1 is
+
+        I - U' L^-T (I + L)^-1 U
+
+    (Andrews, "A square root formulation of the Kalman covariance equations", 1968). Where the rows shrink a deviation
+    so far that rounding would take more than `MOST_LOST` of what is left, the result is NaN.
+    """
+    U = jnp.sqrt(weights)[:, None] * (rows @ sqrt_cov)
+    identity = jnp.eye(len(rows), dtype=sqrt_cov.dtype)
+    gram = identity + U @ U.T
+    if len(rows) == 1:
+        L = jnp.sqrt(gram)
+        inner = 1.0 / (L * (1.0 + L))
+    else:
+        L = cholesky(gram)
+        inner = sqrt_of_inverse(L) @ sqrt_of_inverse(identity + L).T
+    root = sqrt_cov - (sqrt_cov @ U.T) @ (inner @ U)
+    shrunk = np.finfo(gram.dtype).eps * jnp.sqrt(jnp.trace(gram))
+    return jnp.where(shrunk <= MOST_LOST, root, jnp.nan)
 
 
 @_one_by_one
@@ -64,8 +95,8 @@ def _frame_by_qr(matrix: Float[Array, "d m"]) -> Float[Array, "d m"]:
 def random_frame(key: Key[Array, ""], dim: int, size: int) -> Float[Array, "size dim"]:
     """Orthonormal rows that span a random subspace.
 
-    A few rows of normal draws are nearly orthogonal already, so that L^-1 X with L L' = X X' is an accurate frame, made
-    of products. Rows that are not few need a QR decomposition.
+    A few rows X of normal draws are nearly orthogonal, so L^-1 X with L L' = X X' is accurate and needs only products.
+    Many rows need a QR decomposition.
     """
     if 4 * size > dim:
         return _frame_by_qr(normal(key, (dim, size))).T
@@ -79,7 +110,7 @@ def calls_batched_lapack(program: str) -> bool:
 
 
 def largest_eigenvalue_bound(matrix: Float[Array, "d d"], squarings: int = 3) -> Scalar:
-    """An upper bound on the largest eigenvalue of a symmetric matrix, at the price of a few products.
+    """An upper bound on the largest eigenvalue of a symmetric matrix, for the cost of a few products.
 
     With p = 2^squarings, `|A|_2 <= |A^p|_F^(1/p) <= d^(1/2p) |A|_2`: never too small, and at most 21 % too large
     for d = 20 with three squarings (53 % for d = 861).
@@ -111,10 +142,10 @@ def refreshed_inverse(
 
     `error` is an upper bound on that norm, where the caller knows one: it saves a product.
 
-    The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error, from the guess if it is
-    good enough to converge and from B / (|B|_1 |B|_inf), which always converges, if not. As a loop it costs
-    nothing under vmap in rounds where no member of the batch needs it; so that one member that is lost does not keep
-    the others waiting, a matrix that is not finite, or whose inverse is not `worthwhile`, is left as it is.
+    The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error. It starts from the guess if
+    that is good enough to converge, else from B / (|B|_1 |B|_inf), which always converges. It is a loop, so under vmap
+    it costs nothing in rounds where no member of the batch needs it. A matrix that is not finite, or whose inverse is
+    not `worthwhile`, is left as it is, so that the rest of the batch does not wait for it.
     """
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
@@ -144,9 +175,9 @@ def refreshed_inverse(
 def refreshed_inverse_if(
     doubtful: Bool[Array, ""], matrix: Float[Array, "d d"], guess: Float[Array, "d d"], *, tolerance: float
 ) -> Inverse:
-    """`refreshed_inverse` where the guess is in doubt, else the guess itself, unlooked at: its error says 0.
+    """`refreshed_inverse` if the guess is in doubt, else the guess itself, with 0 for its error, which is not computed.
 
-    A loop of one turn at most, for the same reason: under vmap it costs nothing while no member is in doubt.
+    It is a loop of at most one turn: under vmap it costs nothing while no member of the batch is in doubt.
     """
 
     def look(carry: tuple[Bool[Array, ""], Inverse]) -> tuple[Bool[Array, ""], Inverse]:

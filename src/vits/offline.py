@@ -1,4 +1,4 @@
-"""What an agent would have earned, from a log of what another policy did: without going live."""
+"""Off-policy evaluation: what an agent would have earned, estimated from the log of another policy."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -44,7 +44,7 @@ class Replay(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """The weighted mean reward; as many rounds of the agent's own, `effective`, would have weighted as much."""
+    """The weighted mean reward; it is as precise as `effective` rounds played by the agent itself."""
 
     mean: float
     stderr: float
@@ -57,13 +57,13 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
 
         mean = sum_i 1{a_i = A_i} r_i / sum_i 1{a_i = A_i},   A_i = the agent's choice
 
-    The agent learns from the rounds that are kept and only from these; the others have told it nothing. If the log
-    chose uniformly, whatever the context, what it earns is distributed as in as many rounds of the real world.
-    The error is that of the rewards' noise: another log, of the same length, would have taught the agent other things.
+    The agent learns only from the rounds that are kept. If the log chose uniformly, independently of the context, its
+    rewards have the distribution of as many real rounds. The standard error covers the noise of the rewards only: with
+    another log the agent would have learned something else.
 
     Args:
         agent: plays as it is now. A fork of it plays and learns, so that it stays as it is.
-        log: chosen uniformly among the arms that the agent has on offer. One round in so many arms is kept.
+        log: chosen uniformly among the K arms that the agent offers. About one round in K is kept.
         seed: of the fork.
 
     Returns:
@@ -94,7 +94,7 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
             player.learn(decision, float(rewards[i]))
             earned.append(rewards[i])
     if not earned:
-        raise ValueError(f"the agent must agree with the log now and then, but did so in none of {len(rewards)} rounds")
+        raise ValueError(f"the agent must agree with the log in some rounds, but agreed in none of {len(rewards)}")
     mean, stderr = _mean(np.asarray(earned))
     if set(earned) <= {0.0, 1.0}:
         stderr = propensity_of(sum(earned), len(earned)).stderr
@@ -141,7 +141,7 @@ def inverse_propensity(agent: Agent, log: Log, *, samples: int = 100, seed: int 
 
 
 def _mean(values: Float[np.ndarray, " values"]) -> tuple[float, float]:
-    """Mean and standard error, NaN where all values are the same: they do not tell how far others may be."""
+    """Mean and standard error; NaN if all values are the same, because then the error is unknown."""
     if np.all(values == values[0]):
         return float(values[0]), math.nan
     return float(np.mean(values)), float(np.std(values, ddof=1)) / math.sqrt(len(values))

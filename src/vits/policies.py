@@ -1,8 +1,12 @@
-"""Policies: choosing an arm from what a posterior says. Inference lives in `vits.inference`."""
+"""Policies: choosing an arm from what a posterior says; and `preset`, the checks of every function that makes one."""
 
 import abc
+import functools
+import inspect
+import typing
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import equinox as eqx
 import jax
@@ -16,6 +20,9 @@ from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
 from vits.potentials import Potential
 from vits.types import Info, Matrix, Observation, Scalar, State, Vector, all_finite, as_real, conformed, new_info
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Choice(NamedTuple):
@@ -37,12 +44,12 @@ class Policy(eqx.Module):
         """The index of the arm to play."""
 
     def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
-        """What `act` says, and how many arms it could not judge; a policy without scores judges none."""
+        """The arm that `act` plays, and how many arms had no finite score: none, for a policy without scores."""
         return Choice(self.act(key, state, arms), jnp.asarray(0))
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after one more observation, and what happened."""
+        """The state after an observation, and what happened."""
 
 
 def best_arm(key: Key[Array, ""], scores: Float[Array, " arms"]) -> Int[Array, ""]:
@@ -181,9 +188,6 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
         policy: a policy with one posterior for all arms, or none.
         num_arms: how many arms there are, in every round, in the same order.
 
-    Returns:
-        A policy.
-
     Example:
         >>> import vits
         >>> shared = vits.algorithms.vits_ii(vits.models.linear(3))
@@ -197,3 +201,54 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
     if isinstance(policy.posterior, PerArm):
         raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
     return replace(policy, posterior=PerArm(policy.posterior, num_arms))
+
+
+def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a preset, a function from a model and hyperparameters to a policy, with checks of its arguments.
+
+    It refuses a model that is none, unknown hyperparameters, counts (`num_...`) that are no whole numbers, and a
+    posterior whose matrices would not fit into memory.
+    """
+    known = hyperparameters(build)
+
+    @functools.wraps(build)
+    def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        model = args[0] if args else kwargs.get("model")
+        if not isinstance(model, RewardModel):
+            raise ValueError(f"model must be a reward model such as vits.models.linear(3), but is {model!r}")
+        for name in kwargs:
+            if name != "model" and name not in known:
+                raise validate.unknown(f"hyperparameter of {build.__name__}", name, known)
+            if name.startswith("num_") and kwargs[name] is not None:
+                validate.count(name, kwargs[name])
+        if kwargs.get("prior") is not None and "prior_precision" in kwargs:
+            raise ValueError(
+                f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
+            )
+        policy = build(*args, **kwargs)
+        _check_memory(build.__name__, policy, model)
+        return policy
+
+    return checked
+
+
+def _check_memory(name: str, policy: Any, model: RewardModel) -> None:
+    """Refuse a policy whose matrices would not fit into memory, before any of them is allocated."""
+    matrices = policy.posterior.num_matrices if isinstance(policy, PosteriorPolicy) else 0
+    validate.memory(
+        f"{name} on a model with {model.num_params:,} parameters",
+        matrices * jnp.zeros(()).itemsize * float(model.num_params) ** 2,
+        "use a smaller model, or lmc_ts, which keeps no matrix",
+    )
+
+
+def hyperparameters(build: Callable[..., Any]) -> dict[str, Any]:
+    """The types of all hyperparameters of a preset by name, those of its data options included."""
+    types: dict[str, Any] = {}
+    for parameter in inspect.signature(build).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            (options,) = typing.get_args(parameter.annotation)
+            types |= options.__annotations__
+        elif parameter.name != "model":
+            types[parameter.name] = parameter.annotation
+    return types

@@ -19,8 +19,8 @@ from vits.types import Scalar, Vector
 
 
 class LocalGeometry(NamedTuple):
-    """Where the steps of a round are taken: the potential with its data, the mean they start from, and an upper
-    estimate of the largest curvature that the recursion will meet.
+    """Where a round takes its steps: the potential with its data, the mean at the start, and an upper estimate of the
+    largest curvature on the way.
     """
 
     potential: Potential
@@ -82,8 +82,8 @@ class Theory(StepRule):
         h_t = lmin(V) / (2 eta (lmin(V)^2 + 2 lmax(V)^2))
         K_t = 1 + 2 (1 + 2 kappa^2) log(2 R kappa d^2 T^2 log^2(3 T^3))
 
-    K_t is astronomically large for real condition numbers kappa, so `num_steps` caps it; rounds where it does are
-    reported as capped. With very few rounds and little noise its logarithm is negative: one step is taken then.
+    K_t is very large for real condition numbers kappa, so `num_steps` caps it, and capped rounds are reported. With
+    few rounds and little noise the logarithm is negative; then one step is taken.
     """
 
     horizon: Scalar
@@ -105,7 +105,7 @@ class Theory(StepRule):
 
 
 class AtMost(StepRule):
-    """A rule whose step never exceeds another's; rounds where the limit bites are reported as capped."""
+    """A rule whose step never exceeds another rule's step; rounds in which it would are reported as capped."""
 
     rule: StepRule
     limit: StepRule
@@ -124,7 +124,7 @@ def constant(step_size: Scalar | float) -> Constant:
 
 
 def per_observation(step_size: Scalar | float) -> PerObservation:
-    """The paper's h / (eta t). It can blow up in the first rounds: see `at_most`."""
+    """The paper's h / (eta t). It can diverge in the first rounds: see `at_most`."""
     validate.positive("step_size", step_size)
     return PerObservation(jnp.asarray(step_size, float))
 
@@ -136,7 +136,7 @@ def safe(step_size: Scalar | float = 0.9) -> Safe:
 
 
 def theory(*, horizon: int, noise: Scalar | float = 1.0) -> Theory:
-    """The step and the number of steps of the regret bound; `num_steps` becomes the cap on the latter."""
+    """The step and the number of steps of the regret bound; `num_steps` caps the number."""
     validate.count("horizon", horizon)
     validate.positive("noise", noise)
     return Theory(jnp.asarray(horizon, float), jnp.asarray(noise, float))

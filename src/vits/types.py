@@ -17,6 +17,9 @@ Vector = Float[Array, " params"]
 Matrix = Float[Array, "params params"]
 """One number for each pair of parameters."""
 
+Spread = Float[Array, "params columns"] | Vector
+"""B with B B' the covariance, or the standard deviation of each parameter."""
+
 State = Any
 """What a posterior or a policy remembers between rounds: each family names its own fields."""
 
@@ -38,8 +41,8 @@ class Observation(NamedTuple):
 def conformed(observation: Observation, dim: int) -> Observation:
     """The observation in the working precision, or an error that names what does not fit.
 
-    Shapes are known before a program runs, so that this costs nothing inside one; without it a feature vector of
-    length 1 would be stretched to all features.
+    Shapes are known before a program runs, so this costs nothing inside one. Without it a feature vector of length 1
+    would be broadcast to all features.
     """
     arms = observation.arms
     return observation._replace(
@@ -90,10 +93,10 @@ REASONS: dict[int, str] = {
     Reason.OBSERVATION: "the features or the reward are not finite",
     Reason.FEATURES: "the features are so large that their squares overflow",
     Reason.FULL: "the buffer for observations is full",
-    Reason.DROWNED: "the features are too large beside a posterior this wide for the working precision",
+    Reason.DROWNED: "the features are too large for a posterior this wide in the working precision",
     Reason.PARAMETERS: "the posterior would not have stayed finite",
     Reason.DIVERGED: "the steps grew instead of shrinking, so they are too long for the curvature of the data",
-    Reason.UNRESOLVED: "the posterior mean would be too large beside its deviations for the working precision",
+    Reason.UNRESOLVED: "the posterior mean would be too large for its deviations in the working precision",
     Reason.INVERSE: "the inverse of the covariance's square root was lost and could not be recomputed",
 }
 """One sentence for each reason."""

@@ -1,6 +1,7 @@
-"""Argument checks: one sentence that names the value and what is allowed."""
+"""Argument checks, of values and of sizes: one sentence that names the value and what is allowed."""
 
 import difflib
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -8,6 +9,15 @@ import numpy as np
 from jaxtyping import Shaped
 
 Value = TypeVar("Value")
+
+MEMORY = "VITS_MEMORY_GB"
+"""The environment variable that limits what an algorithm may allocate; half of the machine's memory by default."""
+
+MOST_ROUNDS = 10**10
+"""A run with more rounds is refused: at a million rounds a second it takes three hours."""
+
+BYTES_PER_ROUND = 12
+"""Memory that the results of a round take: regret, action and reward."""
 
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
@@ -79,10 +89,59 @@ def shape(name: str, value: Any, expected: tuple[int | str, ...]) -> None:
 
 
 def real(name: str, value: Any) -> None:
-    """Raise unless `value` holds real numbers, of whatever precision."""
+    """Raise unless `value` holds real numbers, in any precision."""
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     if dtype.kind not in "biuf" and dtype.name != "bfloat16":
         raise ValueError(f"{name} must hold real numbers, but is of type {dtype}")
+
+
+def memory(what: str, num_bytes: float, instead: str) -> None:
+    """Raise if `what` needs more memory than the limit; `instead` says what to use."""
+    limit = _memory_limit()
+    if num_bytes > limit:
+        raise ValueError(
+            f"{what} needs {num_bytes / 1e9:.3g} GB, more than the limit of {limit / 1e9:.3g} GB "
+            f"(half of this machine's memory, or {MEMORY}): {instead}"
+        )
+
+
+def run_size(seeds: int, horizon: int, curves: int) -> None:
+    """Raise if the results of a run do not fit into memory, or if it would take too long.
+
+    Args:
+        seeds: seeds of each curve.
+        horizon: rounds of each seed.
+        curves: pairs of an environment and an algorithm; all are in memory when the summary is written.
+    """
+    rounds, size = seeds * horizon * curves, f"{curves} curves of {seeds:,} seeds and {horizon:,} rounds"
+    if rounds > MOST_ROUNDS:
+        raise ValueError(
+            f"{size} are {rounds:,} rounds, but at most {MOST_ROUNDS:,} can be run; "
+            "use fewer seeds or a shorter horizon"
+        )
+    if BYTES_PER_ROUND * rounds > _machine_memory():
+        raise ValueError(
+            f"{size} need {BYTES_PER_ROUND * rounds / 1e9:,.0f} GB of memory, but this machine has "
+            f"{_machine_memory() / 1e9:,.0f} GB; use fewer seeds or a shorter horizon"
+        )
+
+
+def _memory_limit() -> float:
+    """Bytes that an algorithm may allocate."""
+    given = os.environ.get(MEMORY)
+    if given is None:
+        return 0.5 * _machine_memory()
+    try:
+        gigabytes = float(given)
+    except ValueError:
+        raise ValueError(f"{MEMORY} must be a number of gigabytes, but is {given!r}") from None
+    if not gigabytes > 0.0:
+        raise ValueError(f"{MEMORY} must be positive, but is {given}")
+    return 1e9 * gigabytes
+
+
+def _machine_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:

@@ -4,7 +4,7 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, KeysView, Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,6 +15,7 @@ from vits.agent import belief, container, diagnostics, processes, saving, snapsh
 from vits.agent.arms import FeatureMap, Offer
 from vits.agent.compiled import Arrays, Chooser, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
+from vits.agent.noise import Noise
 from vits.agent.rewards import checked_reward, observations
 from vits.agent.settings import Keys, Settings, is_double
 from vits.agent.snapshot import Change, Snapshot
@@ -24,14 +25,6 @@ MAX_PENDING = 10_000
 """Default number of decisions that may wait for their reward."""
 
 WHEN_FULL = ("grow", "raise")
-
-
-class Ahead(NamedTuple):
-    """The posterior draw of the next decision; valid for its number, while decisions depend on this view."""
-
-    view: Arrays
-    number: int
-    parameters: Float[np.ndarray, " params"]
 
 
 class Agent:
@@ -101,7 +94,7 @@ class Agent:
     def _start(self, current: Snapshot, ledger: Ledger) -> None:
         self._snapshot, self._ledger = current, ledger
         self._keys = Keys.of(current.settings.seed)
-        self._ahead: Ahead | None = None
+        self._noise = Noise(self._keys.choose, current.settings.model.num_params, current.settings.dtype)
         self._learning = threading.RLock()
         """Held by the thread that replaces the snapshot; reading it needs no lock."""
         processes.watch(self)
@@ -140,7 +133,7 @@ class Agent:
         if longest is not None and count > longest:
             raise ValueError(f"num_arms must be at least the {count} arms on offer, but is {longest}")
         number = ledger.draw()
-        scores = current.scores(self._keys.choose, number, offer.rows, self._drawn(current, number))[offer.where]
+        scores = current.scores(self._noise, number, offer.rows)[offer.where]
         order = ranking(scores, k, (current.settings.seed, number))
         features = offer.features
         rows = features.take(order, axis=0)
@@ -236,7 +229,7 @@ class Agent:
         """
         validate.count("max_arms", max_arms)
         current = self._ready()
-        current.warm_up(self._keys, max_arms)
+        current.warm_up(self._keys, self._noise, max_arms)
         if isinstance(current.policy, PosteriorPolicy):
             self.posterior(next(iter(current.arms), None))
 
@@ -315,8 +308,7 @@ class Agent:
         observed, unlearned = observations(current, [self._ledger.find(name) for name in ids], rewards)
         if len(set(ids)) < len(ids):
             raise ValueError("every decision has one reward, but a decision is given twice")
-        new, error = current.learned(self._keys.learn, *observed) if observed.rewards.size else (current, None)
-        return (new.with_settled(ids, unlearned), None) if error is None else (new, error)
+        return current.learned(self._keys.learn, *observed, settled=ids, unlearned=unlearned)
 
     def _update(self, change: Callable[[Snapshot], Change]) -> None:
         """Replace the snapshot by `change` of it, and raise if the change was a rejected update.
@@ -337,7 +329,6 @@ class Agent:
             self._ledger.close(new.settled)
         if error is not None:
             raise error
-        self._draw_ahead()
 
     def _ready(self) -> Snapshot:
         """The snapshot, if compiled programs can be called."""
@@ -354,19 +345,6 @@ class Agent:
         """After a fork: locks that another thread may hold are made anew, and new decisions get other ids."""
         self._learning = threading.RLock()
         self._ledger.start_session()
-
-    def _drawn(self, current: Snapshot, number: int) -> Float[np.ndarray, " params"] | None:
-        """The posterior draw of a decision, from the last update if it was drawn then."""
-        ahead = self._ahead
-        if ahead is not None and ahead.view is current.view and ahead.number == number:
-            return ahead.parameters
-        return current.parameters(self._keys.choose, number)
-
-    def _draw_ahead(self) -> None:
-        """Draw the parameters of the next decision now, so that it need not wait for them."""
-        current, number = self._snapshot, self._ledger.draws
-        drawn = current.parameters(self._keys.choose, number)
-        self._ahead = None if drawn is None else Ahead(current.view, number, drawn)
 
     def __repr__(self) -> str:
         settings, counts = self._snapshot.settings, self.diagnostics()

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array
 
 from vits import linalg
-from vits.inference.per_arm import PerArm
+from vits.inference.base import draws_by_noise
 from vits.models import Glm
 from vits.policies import Policy, Thompson
 from vits.types import Observation, State
@@ -48,7 +48,7 @@ def supported_options() -> dict[str, str]:
     return _SEQUENTIAL
 
 
-def _one_by_one(function: Callable[..., Any]) -> Any:
+def one_by_one(function: Callable[..., Any]) -> Any:
     """Compile a function to run its operations one after the other: each is too short for another thread."""
     return jax.jit(function, compiler_options=supported_options())
 
@@ -99,15 +99,15 @@ class Chooser(NamedTuple):
 
     `reads` are the positions, among the arrays of policy and state, of those that a score depends on: the `view`.
     `score(view, key, number, features)` scores arms under the posterior draw of decision `number`;
-    `draws(view, key, number, features, samples)` under many draws. `parameters(view, key, number)` is the draw alone.
-    It is None where a score takes more than a product of features and parameters, which NumPy does faster than a
-    compiled program could be called.
+    `draws(view, key, number, features, samples)` under many draws. `gaussian` are the positions of mean and square root
+    of the covariance in the view, where a score is phi' (mean + B eps): NumPy computes that in less time than the call
+    of a compiled program takes.
     """
 
     reads: tuple[int, ...]
     score: Callable[..., Any]
     draws: Callable[..., Any]
-    parameters: Callable[..., Array] | None
+    gaussian: tuple[int, int] | None
 
     def view(self, policy: Arrays, state: Arrays) -> Arrays:
         """The arrays that scores depend on."""
@@ -119,7 +119,7 @@ INDIFFERENT = Chooser(
     reads=(),
     score=lambda view, key, number, features: np.zeros(len(features), features.dtype),
     draws=lambda view, key, number, features, samples: np.zeros((samples, len(features))),
-    parameters=None,
+    gaussian=None,
 )
 """For a policy without scores: all arms have the same."""
 
@@ -148,7 +148,7 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
             arrays[i] = array
         return arrays
 
-    @_one_by_one
+    @one_by_one
     def score(view: Arrays, key: Array, number: Array, features: Array) -> Array:
         return scores(whole(view), decision_key(key, number), features)
 
@@ -157,15 +157,12 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
         keys = jax.random.split(decision_key(key, number), samples)
         return jax.vmap(lambda key: scores(whole(view), key, features))(keys)
 
-    @_one_by_one
-    def parameters(view: Arrays, key: Array, number: Array) -> Array:
-        agent, now = parts(whole(view))
-        return agent.posterior.sample(decision_key(key, number), now)
-
     agent, _ = parts(like)
-    is_shared = isinstance(agent, Thompson) and not isinstance(agent.posterior, PerArm)
-    is_product = is_shared and isinstance(agent.model, Glm)
-    return Chooser(reads, score, draws, parameters if is_product else None)
+    gaussian = None
+    if isinstance(agent, Thompson) and isinstance(agent.model, Glm) and draws_by_noise(agent.posterior):
+        positions = state.filled(range(num_policy, len(shapes)))
+        gaussian = reads.index(positions.mean), reads.index(positions.sqrt_cov)
+    return Chooser(reads, score, draws, gaussian)
 
 
 def as_number(number: int) -> np.uint32:
@@ -179,11 +176,15 @@ def decision_key(key: Array, number: Array) -> Array:
 
 
 class Batch(NamedTuple):
-    """Observations to learn from, row by row; `menus` are all arms of each round, and `offered` how many there are."""
+    """Observations to learn from, row by row.
+
+    `actions` are the posteriors that they belong to, if each arm has its own. `menus` are all arms of each round, and
+    `offered` is their number.
+    """
 
     features: Any
     rewards: Any
-    actions: Any
+    actions: Any = None
     menus: Any = None
     offered: Any = None
 
@@ -198,8 +199,9 @@ class Batch(NamedTuple):
 
     def row(self, i: Any) -> Observation:
         """One observation."""
+        action = 0 if self.actions is None else self.actions[i]
         menu, offered = (None, None) if self.menus is None else (self.menus[i], self.offered[i])
-        return Observation(self.features[i], self.rewards[i], self.actions[i], menu, offered)
+        return Observation(self.features[i], self.rewards[i], action, menu, offered)
 
 
 class Report(NamedTuple):
@@ -231,16 +233,16 @@ class Learner:
         self._calls_batched_lapack: bool | None = None
 
     def __call__(
-        self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any
+        self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any = None
     ) -> tuple[Arrays, Report]:
-        """The arrays of the state after the first `count` rows of a batch, and what happened."""
+        """The arrays of the state after the first `count` rows of a batch, or its only row, and what happened."""
         arguments = policy, state, key, number, batch
         if self._calls_batched_lapack is None:
             first = jax.tree.map(lambda rows: rows[:1], batch)
             program = self.one.lower(*arguments[:-1], first).as_text()
             self._calls_batched_lapack = linalg.calls_batched_lapack(program)
         with LAPACK if self._calls_batched_lapack else _NO_LOCK:
-            arrays, numbers = self.one(*arguments) if len(batch.rewards) == 1 else self.many(*arguments, count)
+            arrays, numbers = self.one(*arguments) if count is None else self.many(*arguments, count)
             return arrays, Report(*np.asarray(numbers).tolist())
 
 
@@ -256,14 +258,14 @@ def learner(policy: Skeleton, state: Skeleton) -> Learner:
         counts = jnp.stack([flag.astype(int) for flag in (info.rejected, info.step_capped, info.refreshed)])
         return new, counts, info.reason
 
-    @_one_by_one
+    @one_by_one
     def one(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch
     ) -> tuple[Arrays, Array]:
         new, found, reason = update(policy_arrays, state.filled(state_arrays), key, number, batch.row(0))
         return take_apart(new)[1], jnp.append(found, jnp.stack([-1 + found[0], reason]))
 
-    @_one_by_one
+    @one_by_one
     def many(
         policy_arrays: Arrays, state_arrays: Arrays, key: Array, number: Array, batch: Batch, count: Array
     ) -> tuple[Arrays, Array]:

@@ -23,7 +23,7 @@ def checked_reward(settings: Settings, value: Any) -> float:
     reward, (least, largest) = float(value), settings.model.reward_range
     if not least <= reward <= largest:
         raise InvalidReward(f"the reward of {settings.model.reward_rule()}, but is {reward:g}")
-    if abs(reward) > float(np.finfo(settings.dtype).max):
+    if abs(reward) > settings.largest:
         raise InvalidReward(f"the reward must fit into {settings.dtype}, but is {reward:g}")
     return reward
 
@@ -39,16 +39,23 @@ class Observed(NamedTuple):
 
 def observations(snapshot: Snapshot, decisions: Sequence[Pending], rewards: Sequence[Any]) -> tuple[Observed, int]:
     """What there is to learn from the rewards of decisions, and the number of rewards of arms that are gone."""
-    settings, found = snapshot.settings, []
+    settings, gone = snapshot.settings, 0
+    played, rows, values, menus = [], [], [], []
     for pending, reward in zip(decisions, rewards, strict=True):
         ranked = zip(pending.arms, pending.features, ranked_rewards(pending, reward), strict=True)
         for arm, row, value in ranked:
-            if value is not None:
-                found.append((arm, row, checked_reward(settings, value), pending.menu))
-    lasting = [each for each in found if each[0] is None or snapshot.arms.get(each[0].name) == each[0]]
-    played, rows, values, menus = zip(*lasting, strict=True) if lasting else ((), (), (), ())
-    table = np.array(rows, settings.dtype).reshape(len(played), settings.dim)
-    return Observed(played, table, np.array(values, settings.dtype), menus), len(found) - len(lasting)
+            if value is None:
+                continue
+            checked = checked_reward(settings, value)
+            if arm is not None and snapshot.arms.get(arm.name) != arm:
+                gone += 1
+                continue
+            played.append(arm)
+            rows.append(row)
+            values.append(checked)
+            menus.append(pending.menu)
+    table = np.array(rows, settings.dtype).reshape(len(rows), settings.dim)
+    return Observed(played, table, np.array(values, settings.dtype), menus), gone
 
 
 def ranked_rewards(pending: Pending, reward: Any) -> Sequence[Any]:

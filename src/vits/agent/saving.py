@@ -40,6 +40,9 @@ FIELDS = (
     *("algorithm", "model", "hyperparameters", "precision", "seed", "is_named", "per_arm", "has_features", "when_full"),
     *("arms", "slots", "capacity", "rows", "counts", "ledger", "pending"),
 )
+MENU_BYTES = 1 << 26
+"""Memory of the features of a decision that a small file may ask for."""
+
 OLD_LEDGER = ("tag", "limit", "issued", "expired", "horizon")
 
 
@@ -107,7 +110,7 @@ def _decoded(
     if per_arm != settings.per_arm or (has_features and not is_named):
         raise Damaged("arms with names must have a posterior each, a feature map, or an output each")
     counts = _decoded_counts(header["counts"])
-    arms = _decoded_arms(header, settings, counts)
+    arms = _decoded_arms(header, settings, counts, content.nbytes)
     snapshot = _restored(header, arrays, settings, arms, counts)
     ledger = decoded_ledger(header, arrays, snapshot)
     if arrays:
@@ -152,8 +155,10 @@ def _decoded_counts(value: Any) -> Counts:
     return counts
 
 
-def _decoded_arms(header: Mapping[str, Any], settings: Settings, counts: Counts) -> dict[Hashable, Arm]:
-    slots = whole(header["slots"], "the number of posteriors", most=container.LARGEST)
+def _decoded_arms(header: Mapping[str, Any], settings: Settings, counts: Counts, nbytes: int) -> dict[Hashable, Arm]:
+    # A decision makes a row of features for each posterior, and not every algorithm has arrays that show their number.
+    most = max(nbytes, MENU_BYTES) // (settings.dim * settings.dtype.itemsize)
+    slots = whole(header["slots"], "the number of posteriors", most=max(most, slots_for(0)))
     listed = [decoded_arm(arm, slots, counts) for arm in entries(header["arms"], "the arms")]
     arms = {arm.name: arm for arm in listed}
     least = slots_for(len(arms) if settings.per_arm else 0)
@@ -213,6 +218,6 @@ def _restored(
 def _made(settings: Settings, make: Callable[[], Any]) -> Any:
     try:
         return make()
-    except Exception as error:  # whatever the settings of a file lead to, the file is what is wrong
+    except ValueError as error:  # how arguments are refused
         reason = " ".join(str(error).split())[:200]
         raise Damaged(f"its settings do not make an agent of {settings.algorithm}, {reason}") from error

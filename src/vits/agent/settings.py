@@ -38,7 +38,8 @@ def is_double() -> bool:
 class Settings:
     """The arguments an agent was made with.
 
-    `is_named` is true if the arms have names. `dim` and `dtype` are those of the features.
+    `is_named` is true if the arms have names. `dim` and `dtype` are those of the features, `largest` is the largest
+    number of that dtype.
     """
 
     algorithm: str
@@ -51,6 +52,7 @@ class Settings:
     dim: int = field(init=False)
     dtype: np.dtype[Any] = field(init=False)
     x64: bool = field(init=False)
+    largest: float = field(init=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.algorithm, str):
@@ -68,6 +70,7 @@ class Settings:
         object.__setattr__(self, "dim", self.model.dim)
         object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
         object.__setattr__(self, "x64", is_double())
+        object.__setattr__(self, "largest", float(np.finfo(self.dtype).max))
 
     @property
     def per_arm(self) -> bool:

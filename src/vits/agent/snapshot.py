@@ -19,9 +19,11 @@ from vits.agent.arms import Arm, Offer
 from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
 from vits.agent.decisions import DEFAULT_SAMPLES
 from vits.agent.errors import CapacityFull, RejectedUpdate
+from vits.agent.noise import Noise
 from vits.agent.settings import Keys, Settings, slots_for
 from vits.history import DEFAULT_CAPACITY
 from vits.history.paged import PagedHistory
+from vits.inference.base import gaussian_draw
 from vits.models.glm import linear_predictor
 from vits.policies import Policy, PosteriorPolicy, longest_menu
 from vits.types import REASONS, State
@@ -102,35 +104,38 @@ class Snapshot(NamedTuple):
             return arms_.head_rows(what, self.arms, available, settings.model.num_heads, dim, dtype)
         return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
 
-    def parameters(self, key: Array, number: int) -> Float[np.ndarray, " params"] | None:
-        """The posterior draw of a decision, or None if the compiled program draws and scores in one go."""
-        if self.chooser.parameters is None:
-            return None
-        return np.asarray(self.chooser.parameters(self.view, key, compiled.as_number(number)))
-
-    def scores(
-        self,
-        key: Array,
-        number: int,
-        rows: Float[np.ndarray, "rows dim"],
-        drawn: Float[np.ndarray, " params"] | None,
-    ) -> Float[np.ndarray, " rows"]:
-        """A score for each row under one posterior draw, given what `parameters` returned; zeros without scores."""
-        if drawn is not None:
-            with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
-                return linear_predictor(drawn, rows)
-        padded = arms_.padded(rows)
-        return np.asarray(self.chooser.score(self.view, key, compiled.as_number(number), padded))[: len(rows)]
+    def scores(self, noise: Noise, number: int, rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
+        """A score for each row under the posterior draw of decision `number`; zeros for a policy without scores."""
+        chooser, view = self.chooser, self.view
+        if chooser.gaussian is None:
+            scores = chooser.score(view, noise.key, compiled.as_number(number), arms_.padded(rows))
+            return np.asarray(scores)[: len(rows)]
+        mean, sqrt_cov = (np.asarray(view[i]) for i in chooser.gaussian)
+        with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
+            return linear_predictor(gaussian_draw(mean, sqrt_cov, noise.of(number)), rows)
 
     def learned(
-        self, key: Array, played: Sequence[Arm | None], rows: Any, rewards: Any, menus: Sequence[Any] = ()
+        self,
+        key: Array,
+        played: Sequence[Arm | None],
+        rows: Any,
+        rewards: Any,
+        menus: Sequence[Any] = (),
+        *,
+        settled: Sequence[str] = (),
+        unlearned: int = 0,
     ) -> "Change":
-        """The snapshot after these observations; if one was rejected, only counters differ, and the error says why."""
+        """The snapshot after these observations; if one was rejected, only counters differ, and the error says why.
+
+        The decisions `settled` then have their reward; `unlearned` of their rewards were of arms that are gone.
+        """
         count, counts = len(rewards), self.counts
         room = self.rows + count
         if self.grows and room > self.capacity and self.settings.when_full == "raise":
             raise CapacityFull(f"capacity is {self.capacity} observations, but {room} would have to fit")
-        slots = np.asarray([0 if arm is None else arm.slot for arm in played], np.int32)
+        slots = None
+        if self.settings.per_arm:
+            slots = np.asarray([0 if arm is None else arm.slot for arm in played], np.int32)
         batch = Batch(rows, rewards, slots, *_padded_menus(menus, self.longest_menu))
         larger = self._with_room(room)
         state, report = larger._updated(key, counts.updates, batch)
@@ -152,17 +157,13 @@ class Snapshot(NamedTuple):
         counts = counts._replace(
             updates=updates,
             observations=counts.observations + count,
+            settled=counts.settled + len(settled),
+            unlearned=counts.unlearned + unlearned,
             step_capped=counts.step_capped + report.step_capped,
             refreshed=counts.refreshed + report.refreshed,
             by_arm=by_arm,
         )
-        return larger._with_state(state, room, counts), None
-
-    def with_settled(self, ids: Sequence[str], unlearned: int) -> "Snapshot":
-        """The snapshot in which these decisions have their reward; `unlearned` rewards were of arms that are gone."""
-        counts = self.counts
-        counts = counts._replace(settled=counts.settled + len(ids), unlearned=counts.unlearned + unlearned)
-        return self._replace(counts=counts, settled=ids)
+        return larger._with_state(state, rows=room, counts=counts, settled=settled), None
 
     def with_arm(self, name: Hashable) -> "Snapshot":
         """The snapshot with a new arm, which has the prior if each arm has its own posterior."""
@@ -192,7 +193,7 @@ class Snapshot(NamedTuple):
             fresh = compiled.initial_state(self.policy, self.settings.start_key(counts.arm_changes))
             state = _without_slot(self.state, arm.slot, fresh)
             rows = self.rows - self.counts.by_arm.get(arm.created, 0)
-            smaller = self._with_state(compiled.take_apart(state)[1], rows)
+            smaller = self._with_state(compiled.take_apart(state)[1], rows=rows)
         left = {other: it for other, it in self.arms.items() if other != name}
         return smaller._replace(arms=left, counts=counts)
 
@@ -200,33 +201,32 @@ class Snapshot(NamedTuple):
         """The same knowledge with another source of randomness."""
         return self._replace(settings=replace(self.settings, seed=seed))
 
-    def warm_up(self, keys: Keys, max_arms: int) -> None:
+    def warm_up(self, keys: Keys, noise: Noise, max_arms: int) -> None:
         """Call every compiled program once and drop its results."""
         chooser, settings = self.chooser, self.settings
-        drawn = self.parameters(keys.choose, 0)
         sizes = [self.slots]
         if not settings.per_arm:
             first, last = (arms_.padded_size(count).bit_length() for count in (1, max_arms))
             sizes = [1 << (bits - 1) for bits in range(first, last + 1)]
         for size in sizes:
             rows = np.zeros((size, settings.dim), settings.dtype)
-            self.scores(keys.choose, 0, rows, drawn)
+            self.scores(noise, 0, rows)
             chooser.draws(self.view, keys.draw, compiled.as_number(0), rows, DEFAULT_SAMPLES)
         for count in (1, 2):
             rows = np.zeros((count, settings.dim), settings.dtype)
             menus = _padded_menus([rows[:1]] * count, self.longest_menu)
             reward = np.zeros(count, settings.dtype)
-            self._updated(keys.learn, 0, Batch(rows, reward, np.zeros(count, np.int32), *menus))
+            slots = np.zeros(count, np.int32) if settings.per_arm else None
+            self._updated(keys.learn, 0, Batch(rows, reward, slots, *menus))
 
     def _updated(self, key: Array, number: int, batch: Batch) -> tuple[Arrays, Report]:
-        state, total, count = self.state_arrays, Report(0, 0, 0, -1, 0), len(batch.rewards)
-        size = 1 if count == 1 else CHUNK
-        for first in range(0, count, size):
-            chunk = batch if count == 1 else batch.chunk(first, size)
-            taken = np.int32(min(size, count - first))
-            state, report = self.learner(
-                self.policy_arrays, state, key, compiled.as_number(number + first), chunk, taken
-            )
+        policy, state, count = self.policy_arrays, self.state_arrays, len(batch.rewards)
+        if count == 1:
+            return self.learner(policy, state, key, compiled.as_number(number), batch)
+        total = Report(0, 0, 0, -1, 0)
+        for first in range(0, count, CHUNK):
+            chunk, taken = batch.chunk(first, CHUNK), np.int32(min(CHUNK, count - first))
+            state, report = self.learner(policy, state, key, compiled.as_number(number + first), chunk, taken)
             total = total.plus(report, first)
         return state, total
 
@@ -235,7 +235,7 @@ class Snapshot(NamedTuple):
             return self
         larger = self._rebuilt(self.slots, max(rows, 2 * self.capacity), jax.random.key(0))
         # A choice does not depend on the storage, so it keeps its compiled program.
-        return larger._replace(chooser=self.chooser)._with_state(larger.state_arrays, self.rows)
+        return larger._replace(chooser=self.chooser)._with_state(larger.state_arrays)
 
     def _with_slots(self, arms: int, key: Array) -> "Snapshot":
         return self if arms <= self.slots else self._rebuilt(slots_for(arms), self.capacity, key)
@@ -245,9 +245,8 @@ class Snapshot(NamedTuple):
         state = moved(self.state, compiled.initial_state(policy, key))
         return assembled(self.settings, slots, capacity, self.rows, policy, state, self.arms, self.counts)
 
-    def _with_state(self, state: Arrays, rows: int, counts: Counts | None = None) -> "Snapshot":
-        view = self.chooser.view(self.policy_arrays, state)
-        return self._replace(state_arrays=state, rows=rows, view=view, counts=counts or self.counts)
+    def _with_state(self, state: Arrays, **changed: Any) -> "Snapshot":
+        return self._replace(state_arrays=state, view=self.chooser.view(self.policy_arrays, state), **changed)
 
     def _check_named(self) -> None:
         if not self.settings.is_named:

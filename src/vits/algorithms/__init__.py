@@ -1,7 +1,20 @@
 """Named presets: a reward model and hyperparameters in, a policy out.
 
-Every number that a user may want to tune is a traced value: changing it does not compile anything anew. Numbers of
-steps and of samples shape the program and do.
+Hyperparameters are traced: other values need no new compilation. Numbers of steps and of samples shape the program, and
+do need one.
+
+Arguments that presets share:
+
+- `model`: the reward model.
+- `inverse_temperature`: eta; the larger, the narrower the posterior.
+- `prior_precision`: lambda; the prior is N(0, I / (lambda eta)).
+- `step_size`: what `step_rule` makes a step from; for "safe", the fraction of the largest stable step.
+- `step_rule`: "safe", "constant", "per_observation", or a rule from `vits.steps`.
+- `num_steps`: steps in a round.
+- `curvature`: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
+  `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, "exact" where the model has no such form.
+- `data`: options of `vits.potentials.DataOptions`, or of the smaller class in the signature: prior, window, capacity,
+  minibatch, fold_after.
 """
 
 import importlib
@@ -9,16 +22,16 @@ from collections.abc import Callable
 from typing import Any
 
 from vits import catalogue, models, policies
-from vits.algorithms import preset
 from vits.algorithms.baselines import greedy, uniform
 from vits.algorithms.ensemble import ensemble_ts
 from vits.algorithms.exact import lin_ts, lin_ucb
 from vits.algorithms.feel_good import fg_ts
+from vits.algorithms.hessian_free import vits_ii_hf
 from vits.algorithms.langevin import lmc_ts
 from vits.algorithms.laplace import laplace_ts
 from vits.algorithms.mixture import vts
 from vits.algorithms.natural import vits_ng
-from vits.algorithms.vits import vits_i, vits_ii, vits_ii_hf
+from vits.algorithms.vits import vits_i, vits_ii
 from vits.policies import one_per_arm
 
 __all__ = [
@@ -49,10 +62,7 @@ def make(
         name: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
         per_arm: the number of arms, if each is to have a posterior of its own; by default all arms share one.
-        hyperparameters: as in the signature of the algorithm and in its data options (`vits.potentials.options`).
-
-    Returns:
-        A policy.
+        hyperparameters: as in the signature of the algorithm and in its data options (`vits.potentials.DataOptions`).
 
     Example:
         >>> import vits
@@ -73,7 +83,7 @@ def builder(name: str) -> Callable[..., policies.Policy]:
 
 def hyperparameters(name: str) -> dict[str, Any]:
     """The types of the hyperparameters of the algorithm called `name`, by their names."""
-    return preset.hyperparameters(builder(name))
+    return policies.hyperparameters(builder(name))
 
 
 def __getattr__(name: str) -> Any:

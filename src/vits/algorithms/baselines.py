@@ -1,27 +1,20 @@
-"""Baselines: what every other algorithm has to beat."""
+"""Baselines that every other algorithm should beat."""
 
 from typing_extensions import Unpack
 
 from vits import models, policies, potentials
 from vits.algorithms.exact import mode_posterior
-from vits.algorithms.preset import preset
 from vits.potentials import DataOptions
 from vits.types import Scalar
 
 
-@preset
+@policies.preset
 def greedy(
     model: models.RewardModel, *, prior_precision: Scalar | float = 1.0, **data: Unpack[DataOptions]
 ) -> policies.Greedy:
     """Plays the arm that looks best under the parameters that fit best: the posterior's mode.
 
-    Args:
-        model: the reward model.
-        prior_precision: lambda.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
-
-    Returns:
-        A policy.
+    Arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits
@@ -30,15 +23,12 @@ def greedy(
     return policies.Greedy(model, mode_posterior(potentials.potential(model, 1.0, prior_precision, **data)))
 
 
-@preset
+@policies.preset
 def uniform(model: models.RewardModel) -> policies.Uniform:
-    """Plays any arm with the same probability, whatever happened.
+    """Plays any arm with the same probability, in every round.
 
     Args:
         model: not used.
-
-    Returns:
-        A policy.
 
     Example:
         >>> import vits

@@ -23,7 +23,6 @@ from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack
 
 from vits import models, policies, potentials
-from vits.algorithms.preset import preset
 from vits.history import Undoable
 from vits.inference import newton
 from vits.inference.base import Moments, Posterior
@@ -235,10 +234,10 @@ class Ensemble(Posterior):
                 return self.potential.grad(data, theta) - tilt
 
             def slopes(theta: Vector) -> newton.Slopes:
-                grad, hessian = newton.slopes(self.potential, data, theta)
-                return newton.Slopes(grad - tilt, hessian)
+                found = newton.slopes(self.potential, data, theta)
+                return found._replace(grad=found.grad - tilt)
 
-            max_steps = jnp.where(size < 1.0, 1, self.num_steps)  # the mode of a mere sample is not to be reached
+            max_steps = jnp.where(size < 1.0, 1, self.num_steps)  # do not move to the mode of a sample
             if is_wide:
                 return minimum_free(grad, start, tolerance=TOLERANCE, max_steps=max_steps, size=size)
             return newton.minimum(
@@ -280,7 +279,7 @@ class Ensemble(Posterior):
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
 
 
-@preset
+@policies.preset
 def ensemble_ts(
     model: models.RewardModel,
     *,
@@ -299,17 +298,11 @@ def ensemble_ts(
         model: the reward model; all but linear, logistic and Poisson models keep `num_members` data sets, and their
             likelihood has to accept rewards with noise.
         inverse_temperature: eta; the larger, the less the models differ.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         num_members: M.
         num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
             its mode are reported by `info.step_capped`.
-        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
-            no such form.
-        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits

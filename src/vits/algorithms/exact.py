@@ -13,7 +13,6 @@ from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
 from vits.algorithms.laplace import Laplace
-from vits.algorithms.preset import preset
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import epsilon, guarded, is_unresolved
 from vits.potentials import Potential, Quadratic, WindowOptions
@@ -68,10 +67,10 @@ class Exact(GaussianPosterior):
 
 
 def _is_drowned(phi: Float[Array, " d"], sqrt_cov: Float[Array, "d d"], deviation: Scalar) -> Bool[Array, ""]:
-    """Whether rounding the rows of the old B drowns the deviation of phi' theta that the new one is to give.
+    """Whether the rounding error of the old B is larger than the deviation of phi' theta that the new B should have.
 
-    So it is where a prior is much wider than what the data leave: by 1e5 in single precision, by 1e9 in double. Beyond,
-    B cannot hold both; up to there, a deviation keeps almost half of the digits.
+    This happens if the prior is wider than the posterior by 1e5 in single precision, by 1e9 in double. Then B cannot
+    represent both; up to there, a deviation keeps almost half of its digits.
     """
     precision = epsilon(phi)
     rounding = precision * jnp.linalg.norm(phi * jnp.linalg.norm(sqrt_cov, axis=1))
@@ -87,7 +86,7 @@ def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> F
     return rest + jnp.outer(q * along - rest @ u, u)
 
 
-@preset
+@policies.preset
 def lin_ts(
     model: models.RewardModel,
     *,
@@ -97,14 +96,7 @@ def lin_ts(
 ) -> policies.Thompson:
     """LinTS: Thompson sampling from the exact posterior of a linear model, N(V^-1 b, (eta V)^-1).
 
-    Args:
-        model: a linear model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        data: prior, window; see `vits.potentials.WindowOptions`.
-
-    Returns:
-        A policy.
+    Arguments: see `vits.algorithms`; the model must be linear.
 
     Example:
         >>> import vits
@@ -116,7 +108,7 @@ def lin_ts(
     return policies.Thompson(model, _exact("lin_ts", model, inverse_temperature, prior_precision, **data))
 
 
-@preset
+@policies.preset
 def lin_ucb(
     model: models.RewardModel,
     *,
@@ -130,10 +122,7 @@ def lin_ucb(
         model: a linear model.
         prior_precision: lambda.
         width: how many standard deviations of optimism (beta or alpha in the literature).
-        data: prior, window; see `vits.potentials.WindowOptions`.
-
-    Returns:
-        A policy.
+        data: see `vits.algorithms`.
 
     Example:
         >>> import vits

@@ -21,25 +21,21 @@ from typing_extensions import Unpack, override
 
 from vits import models, policies, potentials, steps, validate
 from vits.algorithms.langevin import chain
-from vits.algorithms.preset import preset
 from vits.algorithms.vits import VITS
 from vits.history import Buffer, Rows, buffer
-from vits.inference import draws
 from vits.inference.base import Posterior
-from vits.inference.curvature import exact_curvature
-from vits.inference.inverse import first_order_inverse
+from vits.inference.variational import antithetic, exact_curvature, first_order_inverse
 from vits.models import RewardModel
 from vits.potentials import SampleOptions
-from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential
+from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior
 from vits.potentials.curvature import Dense
-from vits.potentials.prior import Prior
-from vits.types import Matrix, Observation, Scalar, Vector, all_finite
+from vits.types import Matrix, Observation, Scalar, Spread, Vector, all_finite
 
 BLOCK = 16
-"""Rounds that enter a sum at once: few, because each brings all its arms."""
+"""Rounds that enter a sum at once: few, because each holds all its arms."""
 
 Mean = Callable[[Float[Array, " dim"]], Scalar]
-"""The expected reward of an arm under the parameters at hand."""
+"""The expected reward of an arm under given parameters."""
 
 
 class Menu(NamedTuple):
@@ -158,7 +154,7 @@ class FeelGood(Potential):
         if rows > self.num_arms:
             raise ValueError(f"num_arms must be at least the {rows} arms of the round, but is {self.num_arms}")
         offered = rows if observation.offered is None else observation.offered
-        # One arm that is not finite spoils the round, or it could lie in wait for parameters under which it is best.
+        # One arm that is not finite marks the whole round NaN, because that arm may become the best one later.
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
         padded = jnp.pad(arms, ((0, self.num_arms - rows), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
@@ -196,7 +192,7 @@ class FeelGood(Potential):
         hessian = base.hessian - self.weight * bonus.matrix
         return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), hessian)
 
-    def largest_curvature(self, data: FeelGoodData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
+    def largest_curvature(self, data: FeelGoodData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """The base potential's, plus w sum_s of what round s can add: bend * max_a |grad f_a|^2 + max_a |hess f_a|.
 
         |hess f_a| is taken along grad f_a, which is exact for generalised linear models.
@@ -282,7 +278,7 @@ def feel_good_potential(
     )
 
 
-@preset
+@policies.preset
 def fg_ts(
     model: models.RewardModel,
     *,
@@ -304,19 +300,15 @@ def fg_ts(
 
     Args:
         model: the reward model; f is its expected reward.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         feel_good: weight of the bonus. Rewards look better by about feel_good / eta, and at all times: from 0.3 on that
             costs more than it gains. By default eta / 100; with 0 the algorithm is its sampler on U.
         cap: what the bonus of a round can be at most, on the scale of the rewards.
         smoothing: temperature tau of the smoothed form, which takes tau log sum exp(f / tau) for the maximum and a
             softplus of the same temperature for the minimum; 0 is the plain form.
         sampler: "langevin" (as lmc_ts) or "vits" (as vits_ii; of the plain form it sees no curvature at the kinks).
-        step_size: what `step_rule` makes a step from.
-        num_steps: steps a round.
-        step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
-        num_arms: how many arms a round offers at most; all of them are remembered.
-        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
+        num_arms: how many arms a round offers at most; all of them are stored.
+
+    Other arguments: see `vits.algorithms`.
 
     Returns:
         A policy. Its observations must carry `arms`, the features of all arms that were on offer.
@@ -344,7 +336,7 @@ def fg_ts(
     if is_chain:
         posterior: Posterior = chain(model, potential, rule, num_steps)
     elif sampler == "vits":
-        posterior = VITS(potential, rule, draws.antithetic(), exact_curvature, first_order_inverse, num_steps)
+        posterior = VITS(potential, rule, antithetic(), exact_curvature, first_order_inverse, num_steps)
     else:
         raise validate.unknown("sampler", sampler, ("langevin", "vits"))
     return policies.Thompson(model, posterior)

@@ -20,7 +20,6 @@ from typing_extensions import Unpack, override
 
 from vits import linalg, models, policies, potentials, steps, validate
 from vits.algorithms.exact import Exact, ExactState
-from vits.algorithms.preset import preset
 from vits.inference.base import Posterior
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
 from vits.models import Glm, RewardModel
@@ -30,8 +29,7 @@ from vits.potentials.leading import power_iteration
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector, all_finite, first_reason, new_info
 
 PATIENCE = 1e5
-"""Steps whose noise, if it added up, must take a chain as far as its parameters are large; shorter ones are reported
-as cut."""
+"""The noise of this many steps, added up, must be as large as the parameters; shorter steps are reported as capped."""
 
 
 class LangevinState(NamedTuple):
@@ -90,10 +88,10 @@ class Whitened(NamedTuple):
 def design_matrix(model: RewardModel, potential: Potential) -> Exact:
     """The preconditioner M = (P0 + eta L sum phi phi')^-1, where L bounds the loss' second derivative in phi' theta.
 
-    M^-1 bounds the Hessian wherever the chain goes, so that every h < 1 is stable, and where losses are as curved as
-    L all directions forget at the same rate. (The Hessian at theta is no such bound: where a likelihood is saturated it
-    sends the chain far off.) M is the posterior covariance of a linear model with inverse temperature eta L, which
-    keeps a square root of it at O(d^2) operations a round.
+    M^-1 bounds the Hessian everywhere, so every h < 1 is stable, and where the second derivative of the loss is L all
+    directions are forgotten at the same rate. (The Hessian at theta is no such bound: where a likelihood is saturated,
+    it sends the chain far away.) M is the posterior covariance of a linear model with inverse temperature eta L, which
+    keeps a square root of it for O(d^2) operations a round.
     """
     largest = model.max_d2loss if isinstance(model, Glm) else None
     if largest is None:
@@ -134,12 +132,8 @@ class Langevin(Posterior):
 
     def init(self, key: Key[Array, ""]) -> LangevinState:
         """A draw from the prior."""
-        start_key, draw_key = jax.random.split(key)
-        start = self.potential.start(start_key)
-        eps = jax.random.normal(draw_key, start.shape, start.dtype)
-        offset = self.potential.prior.spread(eps)
         design = None if self.design is None else self.design.init(key)
-        return LangevinState(start + offset, design, self.potential.init())
+        return LangevinState(self.potential.drawn_start(key), design, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LangevinState, observation: Observation) -> tuple[LangevinState, Info]:
         """Add the observation, then take K steps."""
@@ -163,7 +157,7 @@ class Langevin(Posterior):
         return moved, new_info(is_finite=is_finite, reason=reason, **diagnostics)
 
     def sample(self, key: Key[Array, ""], state: LangevinState) -> Vector:
-        """The position of the chain: the randomness was spent on getting there."""
+        """The position of the chain, which is random already."""
         return state.theta
 
     def _moved(self, key: Key[Array, ""], state: LangevinState) -> Move:
@@ -203,7 +197,7 @@ class Langevin(Posterior):
         return Whitened(state.design.sqrt_cov, jnp.ones((), state.theta.dtype))
 
 
-@preset
+@policies.preset
 def lmc_ts(
     model: models.RewardModel,
     *,
@@ -220,21 +214,16 @@ def lmc_ts(
         theta <- theta - h grad U(theta) + sqrt(2 h) xi,   xi ~ N(0, I)
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: what `step_rule` makes a step from; for "safe", the fraction of the largest step that keeps the
             variance within a factor of two.
         num_steps: steps a round; the paper takes 10 and 50.
         step_rule: "safe", "constant", "per_observation" (h / (eta t); the authors' h / t with noise sqrt(2 h / (eta t))
             on U / eta), or a rule from `vits.steps`.
         preconditioner: "none"; or "design", which steps along (P0 + eta L sum phi phi')^-1 with L the largest second
-            derivative of the loss, and needs a handful of steps whatever the condition number. It is for linear and
-            logistic models, and for safe or constant steps: a step of 1 is as long as Newton's.
-        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`.
+            derivative of the loss, and needs a few steps at any condition number. It is for linear and logistic models,
+            and for safe or constant steps: a step of 1 is as long as Newton's.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits

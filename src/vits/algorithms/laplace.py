@@ -10,15 +10,17 @@ Reference: Chapelle and Li, "An empirical evaluation of Thompson sampling", Neur
 from typing import ClassVar, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Key
 from typing_extensions import Unpack
 
-from vits import linalg, models, policies, potentials
-from vits.algorithms.preset import preset
+from vits import linalg, models, policies, potentials, validate
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import guarded, is_unresolved
+from vits.inference.recursive import Recursive
 from vits.potentials import Centre, Data, DataOptions, Potential
+from vits.potentials.autodiff import OfRows
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 TOLERANCE = 0.05
@@ -52,16 +54,17 @@ class Laplace(GaussianPosterior):
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
         """Add the observation, go to the mode, and look at the curvature there."""
-        data = self.potential.observe(state.data, observation, Centre(state.mean))
+        centre = Centre(state.mean)
+        data = self.potential.observe(state.data, observation, centre)
         batch = self.potential.minibatch(key, data)
         size = 1.0 / self.potential.inflation(batch)
         descent = newton.minimum(
             lambda theta: newton.slopes(self.potential, batch, theta),
-            state.mean,
+            self._start(state, data, observation, centre),
             floor=self.potential.prior.matrix,
             share=newton.share_of(self.potential),
             tolerance=TOLERANCE,
-            max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # the mode of a mere sample is not to be reached
+            max_steps=jnp.where(size < 1.0, 1, self.num_steps),  # do not move to the mode of a sample
             size=size,
         )
         mode: newton.Minimum = descent.point
@@ -75,15 +78,27 @@ class Laplace(GaussianPosterior):
             step_capped=(descent.smallest_step < size) | mode.was_raised | (mode.distance > TOLERANCE),
         )
 
+    def _start(
+        self, state: LaplaceState, data: Data, observation: Observation, centre: Centre
+    ) -> Vector | newton.Minimum:
+        """The old mode; and B there, if an update of rank one gives it: the Hessian is the old one plus the news."""
+        if not self.potential.grows_by_rows:
+            return state.mean
+        weight = self.potential.news(observation, centre).weight
+        sqrt_cov = linalg.updated_root(state.sqrt_cov, observation.features[None], weight[None])
+        return newton.known(state.mean, self.potential.grad(data, state.mean), sqrt_cov)
 
-@preset
+
+@policies.preset
 def laplace_ts(
     model: models.RewardModel,
     *,
     inverse_temperature: Scalar | float = 1.0,
     prior_precision: Scalar | float = 1.0,
     num_steps: int = 10,
+    step_size: Scalar | float = 1.0,
     curvature: str | potentials.CurvatureForm | None = None,
+    carried: bool = False,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """Laplace-TS: Thompson sampling from the Gaussian at the posterior's mode.
@@ -91,25 +106,31 @@ def laplace_ts(
         mean = argmin U_t,    Sigma = (hess U_t(mean))^-1
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         num_steps: Newton steps a round at most, from the mode of the round before; mostly one is enough. Rounds that
             end away from the mode are reported by `info.step_capped`.
-        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
-            no such form.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
+        step_size: length of a full step, at most 1; only where the covariance is carried.
+        carried: for networks, add the curvature of the new observation to the covariance of the round before, and
+            compute that of all observations anew only eight times while their number doubles. A round then costs
+            O(p^2) for p parameters, and the posterior is that of old curvatures in between.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits
         >>> policy = vits.make("laplace_ts", vits.models.linear(3), num_steps=1)
+        >>> fast = vits.make("laplace_ts", vits.models.mlp(9, (50,), outputs=7), carried=True, minibatch=1024)
 
     Reference:
         Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
     """
+    validate.positive("step_size", step_size)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
+    if carried:
+        if not isinstance(potential, potentials.AutodiffPotential) or not isinstance(potential.curvature, OfRows):
+            raise ValueError("carried needs a network, or a custom model with a loss, and the curvature 'gauss_newton'")
+        if (window := data.get("window")) is not None:
+            raise ValueError(f"carried must be False where old observations leave a window, but the window is {window}")
+        return policies.Thompson(model, Recursive(potential, jnp.asarray(step_size, float), num_steps, TOLERANCE))
+    if not validate.is_traced(step_size) and np.any(np.asarray(step_size) != 1.0):
+        raise ValueError(f"step_size must be 1 unless the covariance is carried, but is {step_size}")
     return policies.Thompson(model, Laplace(potential, num_steps))

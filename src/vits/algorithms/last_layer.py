@@ -20,7 +20,6 @@ from jaxtyping import Array, Float, Key
 from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
-from vits.algorithms.preset import preset
 from vits.inference.base import Posterior
 from vits.inference.guards import guarded
 from vits.models.network import Mlp, unflatten
@@ -144,7 +143,7 @@ class LastLayer(Posterior):
         return means, roots
 
 
-@preset
+@policies.preset
 def last_layer_ts(
     model: models.RewardModel,
     *,

@@ -21,7 +21,6 @@ from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
 from vits.algorithms.exact import shrunk
-from vits.algorithms.preset import preset
 from vits.history import Buffer, History, buffer
 from vits.inference.base import Posterior
 from vits.inference.guards import guarded, is_unresolved
@@ -67,8 +66,8 @@ class MixtureState(NamedTuple):
 class Mixture(Posterior):
     """The variational posterior, `num_steps` sweeps after each observation, warm-started from the round before.
 
-    The components' prior means are drawn `separation` prior standard deviations apart, around the prior mean: from
-    one and the same place the components would never part.
+    The components' prior means are drawn `separation` prior standard deviations apart, around the prior mean:
+    components that start at the same place would never separate.
     """
 
     prior: Prior
@@ -110,7 +109,7 @@ class Mixture(Posterior):
                 0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
             )
             new = MixtureState(factors, prior_mean, data)
-        # By the noise believed until now: a reward that is far off widens the new one until nothing is too far.
+        # With the noise estimated before this reward: an outlier widens the new estimate until the check always passes.
         noise = jnp.sqrt(state.factors.scale / state.factors.shape)
         failures = {Reason.UNRESOLVED: is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)}
         return guarded(observation, state, new, parameters=new.factors, failures=failures)
@@ -177,7 +176,7 @@ def log_responsibilities(
 
 
 def conjugate_update(factors: Factors, observation: Observation) -> Factors:
-    """The exact posterior of one component after one more observation, by Potter's square-root update.
+    """The exact posterior of one component after an observation, by Potter's square-root update.
 
     With v = B'x, s = 1 + |v|^2 and e = y - x'u:
 
@@ -202,7 +201,7 @@ def _inverse_sqrt(precision: Matrix) -> Matrix:
     return linalg.sqrt_of_inverse(linalg.cholesky(precision))
 
 
-@preset
+@policies.preset
 def vts(
     model: models.RewardModel,
     *,
@@ -232,9 +231,6 @@ def vts(
         separation: how many prior standard deviations the components' prior means lie around u0.
         data: prior (u0, V0 in units of the noise variance), window (of an arm), capacity; see
             `vits.potentials.BufferOptions`.
-
-    Returns:
-        A policy.
 
     Example:
         >>> import vits

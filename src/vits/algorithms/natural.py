@@ -20,14 +20,12 @@ from jaxtyping import Array, Bool, Key
 from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
-from vits.algorithms.preset import preset
 from vits.inference import newton
 from vits.inference.base import GaussianPosterior
-from vits.inference.covariance import COVARIANCES
+from vits.inference.covariance import check_structure, rows_of, sampled
 from vits.inference.guards import guarded, is_unresolved
 from vits.inference.structured import Structured
 from vits.potentials import Centre, Data, DataOptions, Expectations, Potential
-from vits.potentials.autodiff import OfRows
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
@@ -45,12 +43,16 @@ class Gaussian(NamedTuple):
 
 
 class NaturalState(NamedTuple):
-    """The posterior N(mean, B B') with B = sqrt_cov and precision P = (B B')^-1, and the data seen."""
+    """The posterior N(mean, B B') with B = sqrt_cov and precision P = (B B')^-1, and the data seen.
+
+    `expected` are the expectations under it, kept where the next round needs only to add an observation to them.
+    """
 
     mean: Vector
     sqrt_cov: Matrix
     precision: Matrix
     data: Data
+    expected: Expectations | None = None
 
 
 class Point(NamedTuple):
@@ -85,12 +87,14 @@ class Natural(GaussianPosterior):
         """The prior."""
         precision = self.potential.prior.matrix
         data = self.potential.init()
-        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(precision))
-        return NaturalState(self.potential.start(key), sqrt_cov, precision, data)
+        sqrt_cov, mean = linalg.sqrt_of_inverse(linalg.cholesky(precision)), self.potential.start(key)
+        expected = Expectations(self.potential.prior.grad(mean), precision) if self.potential.grows_by_rows else None
+        return NaturalState(mean, sqrt_cov, precision, data, expected)
 
     def update(self, key: Key[Array, ""], state: NaturalState, observation: Observation) -> tuple[NaturalState, Info]:
         """Add the observation, then take the steps."""
-        data = self.potential.observe(state.data, observation, Centre(state.mean, state.sqrt_cov))
+        centre = Centre(state.mean, state.sqrt_cov)
+        data = self.potential.observe(state.data, observation, centre)
         batch_key, look_key = jax.random.split(key)
         batch = self.potential.minibatch(batch_key, data)
         size = 1.0 / self.potential.inflation(batch)
@@ -102,10 +106,7 @@ class Natural(GaussianPosterior):
             if not self.potential.is_convex:
                 curvature = newton.raised(hessian, floor, share=newton.HALF)
                 hessian, was_raised = curvature.matrix, was_raised | curvature.was_raised
-            gap, Sigma = hessian - q.precision, q.cov
-            relative = gap @ Sigma
-            distance = jnp.sqrt(grad @ (Sigma @ grad) + 0.5 * jnp.sum(relative * relative.T))
-            return Point(q, Expectations(grad, hessian), was_raised, distance)
+            return _point(q, Expectations(grad, hessian), was_raised)
 
         def trial(start: Point, rho: Scalar) -> newton.Line:
             """A step of size rho, and the slopes of F along the chord between its two ends."""
@@ -122,25 +123,43 @@ class Natural(GaussianPosterior):
             return newton.Line(end, slope(start), slope(end))
 
         floor = self.potential.prior.matrix
-        first = look(Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False))
+        q, unraised = Gaussian(state.mean, state.sqrt_cov, state.precision), jnp.asarray(False)
+        known = self._known(state, observation, centre)
+        first = look(q, unraised) if known is None else _point(q, known, unraised)
         descent = newton.descend(first, trial, size=rho, max_steps=num_steps, tolerance=self.tolerance)
         point: Point = descent.point
         q = point.gaussian
         return guarded(
             observation,
             state,
-            NaturalState(q.mean, q.sqrt_cov, q.precision, data),
+            NaturalState(q.mean, q.sqrt_cov, q.precision, data, None if known is None else point.expected),
             parameters=point,
             failures={Reason.UNRESOLVED: is_unresolved(q.mean, q.sqrt_cov)},
             step=descent.smallest_step,
             step_capped=(descent.smallest_step < rho) | point.was_raised | self._is_late(point),
         )
 
+    def _known(self, state: NaturalState, observation: Observation, centre: Centre) -> Expectations | None:
+        """Expectations under the old posterior with the new observation: those of the last round plus the news."""
+        if state.expected is None:
+            return None
+        (grad, hessian), phi = state.expected, observation.features
+        slope, weight = self.potential.news(observation, centre)
+        return Expectations(grad + slope * phi, hessian + jnp.outer(weight * phi, phi))
+
     def _is_late(self, point: Point) -> Bool[Array, ""]:
         return jnp.asarray(False) if self.potential.sees_again else point.distance > self.tolerance
 
 
-@preset
+def _point(q: Gaussian, expected: Expectations, was_raised: Bool[Array, ""]) -> Point:
+    grad, hessian = expected
+    gap, Sigma = hessian - q.precision, q.cov
+    relative = gap @ Sigma
+    distance = jnp.sqrt(grad @ (Sigma @ grad) + 0.5 * jnp.sum(relative * relative.T))
+    return Point(q, expected, was_raised, distance)
+
+
+@policies.preset
 def vits_ng(
     model: models.RewardModel,
     *,
@@ -192,39 +211,15 @@ def vits_ng(
     validate.positive("step_size", step_size)
     if not validate.is_traced(step_size) and np.any(np.asarray(step_size) > 1.0):
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
-    validate.choice("covariance", covariance, dict.fromkeys(COVARIANCES))
-    if rank is not None and covariance != "low_rank":
-        raise ValueError(f"rank must be left out where the covariance is {covariance}, but is {rank}")
+    rows = rows_of(covariance, rank, model)
     if num_steps is None:
-        num_steps = 2 if data.get("fold_after") is None and covariance == "full" else 10
+        num_steps = 2 if data.get("fold_after") is None and rows is None else 10
     validate.not_negative("tolerance", tolerance)
-    if covariance != "full" and not isinstance(model, models.Glm) and data.get("minibatch") is None:
-        data["minibatch"] = MINIBATCH
+    if rows is not None:
+        data = sampled(model, data)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
-    if covariance == "full":
+    if rows is None:
         return policies.Thompson(model, Natural(potential, rho, num_steps, near))
-    rows = 0 if covariance == "diagonal" else _checked_rank(20 if rank is None else rank, model)
-    _check_structure(covariance, potential)
+    check_structure(covariance, potential)
     return policies.Thompson(model, Structured(potential, rho, num_steps, rows))
-
-
-MINIBATCH = 64
-"""Observations in a step of a network whose covariance is not full, unless told otherwise."""
-
-
-def _checked_rank(rank: int, model: models.RewardModel) -> int:
-    validate.count("rank", rank)
-    if rank > model.num_params:
-        raise ValueError(f"rank must be at most the {model.num_params} parameters of the model, but is {rank}")
-    return rank
-
-
-def _check_structure(covariance: str, potential: Potential) -> None:
-    """Refuse what a precision made of a diagonal and few rows cannot have."""
-    if potential.prior.precision.ndim == 2:
-        raise ValueError(f"covariance must be 'full' where the prior's covariance is a matrix, but is {covariance!r}")
-    if not potential.sees_again:
-        raise ValueError(f"covariance must be 'full' where observations are folded, but is {covariance!r}")
-    if isinstance(potential, potentials.AutodiffPotential) and not isinstance(potential.curvature, OfRows):
-        raise ValueError(f"covariance {covariance!r} needs the curvature 'gauss_newton', which is never negative")

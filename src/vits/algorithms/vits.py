@@ -5,30 +5,39 @@ The family is N(mu, B B'). One step at theta = mu + B eps, with A the curvature 
     mu <- mu - h grad U(theta)
     B  <- (I - h A) B + h B^-T
 
-The variants differ in two rules: where A comes from (`vits.inference.curvature`) and how B^-T is followed
-(`vits.inference.inverse`). The paper's C = B^-1 is kept as D = C', because D D' is the precision just as B B' is the
-covariance.
+The variants differ in two rules of `vits.inference.variational`: where A comes from, and how B^-T is followed. The
+paper's C = B^-1 is kept as D = C', because D D' is the precision just as B B' is the covariance.
 
 Reference: Clavier, Huix and Durmus, "VITS: Variational inference Thompson sampling for contextual bandits",
 ICML 2024, algorithms 1 to 3.
 """
 
 import math
-from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, steps, validate
-from vits.algorithms.preset import preset
-from vits.inference import draws as schemes
 from vits.inference.base import GaussianPosterior
-from vits.inference.curvature import CurvatureRule, Points, exact_curvature, stein, stein_plain
+from vits.inference.covariance import rows_of, sampled
 from vits.inference.guards import epsilon, exploded, guarded, is_drowned, is_unresolved
-from vits.inference.inverse import InverseRule, exact_inverse, first_order_inverse, frozen_inverse
+from vits.inference.plan import RoundPlan, round_plan
+from vits.inference.square_root import SquareRoot, by_hessian, check_pattern
+from vits.inference.variational import (
+    CurvatureRule,
+    Draws,
+    InverseRule,
+    Points,
+    antithetic,
+    exact_curvature,
+    exact_inverse,
+    first_order_inverse,
+    frozen_inverse,
+    plain,
+)
 from vits.potentials import Centre, Data, DataOptions, Potential
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
@@ -38,14 +47,9 @@ INVERSE_TOLERANCE = 0.1
 PATIENCE = 1e6
 """Rounds after which steps must have reached the widest direction; shorter steps are reported as capped."""
 
-FULL_CUBATURE = 64
-"""Up to this many parameters, Hessian-free steps look along every coordinate direction."""
-
-FEWER_DIRECTIONS = 20
-"""Beyond that, they look along this many random orthogonal directions."""
-
-DRAWS = {"antithetic": schemes.antithetic, "single": schemes.plain}
+DRAWS = {"antithetic": antithetic, "single": plain}
 INVERSES = {"first_order": first_order_inverse, "frozen": frozen_inverse}
+STARTS = {"mean": False, "draw": True}
 
 
 class VITSState(NamedTuple):
@@ -57,22 +61,6 @@ class VITSState(NamedTuple):
     data: Data
 
 
-class RoundPlan(NamedTuple):
-    """The steps of one round: h for the mean and h_B for B, their number, and the largest curvature they may meet."""
-
-    h: Scalar
-    h_B: Scalar
-    num_steps: Int[Array, ""] | int
-    curvature: Scalar
-    stiffness: Scalar
-    capped: Bool[Array, ""]
-
-    @property
-    def real_num_steps(self) -> Scalar:
-        """The number of steps as a real number."""
-        return jnp.asarray(self.num_steps, self.h.dtype)
-
-
 class VITS(GaussianPosterior):
     """The variational posterior, moved by K steps after each observation, warm-started from the round before.
 
@@ -82,17 +70,21 @@ class VITS(GaussianPosterior):
 
     potential: Potential
     step_rule: steps.StepRule
-    draws: schemes.Draws
+    draws: Draws
     curvature: CurvatureRule
     inverse: InverseRule
     num_steps: int
     inflation: float = 1.0
+    random_start: bool = False
     num_matrices: ClassVar[int] = 6
 
     def init(self, key: Key[Array, ""]) -> VITSState:
-        """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start."""
+        """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start.
+
+        With `random_start` the mean is a draw from the prior, as in the paper's algorithm 1.
+        """
         sqrt_precision = linalg.cholesky(self.potential.prior.matrix)
-        mean = self.potential.start(key)
+        mean = self.potential.drawn_start(key) if self.random_start else self.potential.start(key)
         return VITSState(mean, linalg.sqrt_of_inverse(sqrt_precision), sqrt_precision, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: VITSState, observation: Observation) -> tuple[VITSState, Info]:
@@ -120,12 +112,8 @@ class VITS(GaussianPosterior):
         """The steps of a round that looks at these data first."""
         largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
         geometry = steps.LocalGeometry(self.potential, seen, state.mean, largest)
-        plan = self.step_rule(geometry, self.num_steps)
-        inflated = self.inflation * largest
-        h, h_B = plan.size, self.step_rule(geometry._replace(curvature=inflated), self.num_steps).size
-        longest = self.inverse.reach / (jnp.asarray(plan.num_steps, h.dtype) * inflated)
-        capped, h_B = plan.capped | (h_B > longest), jnp.minimum(h_B, longest)
-        return RoundPlan(h, h_B, plan.num_steps, largest, jnp.maximum(h * largest, h_B * inflated), capped)
+        limits = {"inflation": self.inflation, "reach": self.inverse.reach}
+        return round_plan(self.step_rule, geometry, self.num_steps, **limits)
 
     def _points(self, eps: Float[Array, "directions params"], mean: Vector, sqrt_cov: Matrix) -> Points:
         """theta = mu + B eps, and its mirror images where the scheme has them."""
@@ -215,7 +203,7 @@ def _is_stuck(way: Scalar, sqrt_cov: Matrix) -> Bool[Array, ""]:
     return ~(PATIENCE * way >= jnp.max(jnp.sum(jnp.square(sqrt_cov), axis=1)))
 
 
-@preset
+@policies.preset
 def vits_i(
     model: models.RewardModel,
     *,
@@ -225,6 +213,7 @@ def vits_i(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
+    start: str = "mean",
     curvature: str | potentials.CurvatureForm | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
@@ -240,6 +229,7 @@ def vits_i(
         num_steps: steps a round; a cap under `steps.theory`.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
+        start: the first mean: the prior's ("mean"), or a draw from the prior ("draw", the paper's).
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
             no such form.
@@ -257,10 +247,12 @@ def vits_i(
     """
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, follows=True, **data)
     rule, scheme = steps.resolve(step_rule, step_size), validate.choice("draws", draws, DRAWS)()
-    return policies.Thompson(model, VITS(potential, rule, scheme, exact_curvature, exact_inverse, num_steps))
+    drawn = validate.choice("start", start, STARTS)
+    posterior = VITS(potential, rule, scheme, exact_curvature, exact_inverse, num_steps, random_start=drawn)
+    return policies.Thompson(model, posterior)
 
 
-@preset
+@policies.preset
 def vits_ii(
     model: models.RewardModel,
     *,
@@ -270,9 +262,11 @@ def vits_ii(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     draws: str = "antithetic",
+    start: str = "mean",
     inverse: str = "first_order",
     curvature: str | potentials.CurvatureForm | None = None,
     covariance: str = "full",
+    rank: int | None = None,
     **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """VITS-II: VITS-I with the inverse C = B^-1 followed to first order.
@@ -287,11 +281,15 @@ def vits_ii(
         num_steps: as in `vits_i`.
         step_rule: as in `vits_i`.
         draws: as in `vits_i`.
+        start: as in `vits_i`.
         inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, one
             product a step instead of three. It holds while B goes no further than 1 / lmax in a round; longer steps of
             B, but not those of mu, are shortened to that, which `info.step_capped` reports.
         curvature: as in `vits_i`.
-        covariance: "full". A diagonal or low-rank covariance has no such recursion for its square root: use `vits_ng`.
+        covariance: "full"; "low_rank", theta = mu + s eps + V' xi with `rank` columns V beside the deviations s; or
+            "diagonal". The steps are those of B = [diag(s), V'] with an exact inverse (`vits.inference.square_root`).
+            No matrix of the parameters is kept on networks, which look at 64 observations a step by default.
+        rank: columns of a low-rank covariance, 20 by default.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
     Returns:
@@ -304,81 +302,16 @@ def vits_ii(
     Reference:
         Clavier, Huix and Durmus, ICML 2024, algorithm 3.
     """
-    _check_full("vits_ii", covariance)
+    rows = rows_of(covariance, rank, model)
+    if rows is not None:
+        data = sampled(model, data)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, follows=True, **data)
     rule, scheme = steps.resolve(step_rule, step_size), validate.choice("draws", draws, DRAWS)()
     inverse_rule = validate.choice("inverse", inverse, INVERSES)
-    return policies.Thompson(model, VITS(potential, rule, scheme, exact_curvature, inverse_rule, num_steps))
-
-
-@preset
-def vits_ii_hf(
-    model: models.RewardModel,
-    *,
-    inverse_temperature: Scalar | float = 1.0,
-    prior_precision: Scalar | float = 1.0,
-    step_size: Scalar | float = 0.9,
-    num_steps: int = 10,
-    num_samples: int | None = None,
-    step_rule: str | steps.StepRule = "safe",
-    draws: str = "orthogonal",
-    inverse: str = "first_order",
-    covariance: str = "full",
-    **data: Unpack[DataOptions],
-) -> policies.Thompson:
-    """VITS-II Hessian-free: the curvature comes from gradients by Stein's identity.
-
-        A = mean over s of C' eps_s grad U(theta_s)'
-
-    Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        step_size: as in `vits_i`; the largest stable step is smaller the fewer directions there are.
-        num_steps: as in `vits_i`.
-        num_samples: gradients a step. By default twice the number of parameters up to 64 of them, 40 beyond, and
-            20 for plain draws.
-        step_rule: as in `vits_i`.
-        draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
-        inverse: as in `vits_ii`.
-        covariance: "full". A diagonal or low-rank covariance has no such recursion for its square root: use `vits_ng`.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
-
-    Returns:
-        A policy.
-
-    Example:
-        >>> import vits
-        >>> policy = vits.make("vits_ii_hf", vits.models.linear(3), draws="plain", num_samples=20)
-
-    Reference:
-        Clavier, Huix and Durmus, ICML 2024, algorithm 3.
-    """
-    _check_full("vits_ii_hf", covariance)
-    dim = model.num_params
-    defaults: dict[str, tuple[Callable[[int], schemes.Draws], int]] = {
-        "plain": (schemes.plain, 20),
-        "antithetic": (schemes.antithetic, 2 * FEWER_DIRECTIONS),
-        "orthogonal": (schemes.orthogonal, 2 * (dim if dim <= FULL_CUBATURE else FEWER_DIRECTIONS)),
-    }
-    scheme_of, usual = validate.choice("draws", draws, defaults)
-    scheme = scheme_of(num_samples or usual)
-    potential = potentials.potential(model, inverse_temperature, prior_precision, follows=True, **data)
-    posterior = VITS(
-        potential=potential,
-        step_rule=steps.resolve(step_rule, step_size),
-        draws=scheme,
-        curvature=stein_plain if draws == "plain" else stein,
-        inverse=validate.choice("inverse", inverse, INVERSES),
-        num_steps=num_steps,
-        inflation=scheme.inflation(dim),
-    )
+    drawn = validate.choice("start", start, STARTS)
+    if rows is not None:
+        check_pattern(covariance, inverse, potential)
+        pattern = SquareRoot(potential, rule, scheme, by_hessian, num_steps, rows, random_start=drawn)
+        return policies.Thompson(model, pattern)
+    posterior = VITS(potential, rule, scheme, exact_curvature, inverse_rule, num_steps, random_start=drawn)
     return policies.Thompson(model, posterior)
-
-
-def _check_full(algorithm: str, covariance: str) -> None:
-    if covariance != "full":
-        raise ValueError(
-            f"covariance must be 'full' for {algorithm}, whose steps follow a square root of it, but is "
-            f"{covariance!r}: use vits_ng"
-        )

@@ -1,1 +1,1 @@
-"""Data sets that never are part of this package: found on disk, checked, or fetched from their publisher."""
+"""Readers of data sets. The data are not part of this package: they are found on disk or downloaded, and checked."""

@@ -1,4 +1,4 @@
-"""MovieLens-1M: a million ratings of movies. Its licence forbids passing it on, so it never is part of this package.
+"""MovieLens-1M: a million ratings of movies. Its licence forbids redistribution, so it is not part of this package.
 
 Reference: Harper and Konstan, "The MovieLens datasets: history and context", ACM Transactions on Interactive
 Intelligent Systems 5(4), 2015.
@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Int
 
 from vits import files
-from vits.datasets import paths
 from vits.datasets.factorise import Entries, Factors, alternating_least_squares
 
 PAGE = "https://grouplens.org/datasets/movielens/1m/"
@@ -90,7 +89,7 @@ def find(place: str | Path | None = None) -> Path:
         place: the archive or the ratings file itself, the folder that one of them is in, or the folder of that folder;
             by default the environment variable VITS_DATA, or a folder in the user's cache.
     """
-    place = paths.data() if place is None else Path(place)
+    place = files.data_folder() if place is None else Path(place)
     found = _look(place)
     if found is None:
         raise ValueError(
@@ -140,7 +139,7 @@ def factorised(
     copy = _checked(_read(find(place)), edition)
     settings = {"dim": dim, "ridge": ridge, "num_sweeps": num_sweeps, "seed": seed}
     mark = hashlib.sha256(json.dumps([copy.md5, settings], sort_keys=True).encode()).hexdigest()
-    file = paths.cache() / f"movielens-{mark[:32]}.npz"
+    file = files.cache_folder() / f"movielens-{mark[:32]}.npz"
     stored = _stored(file)
     if stored is not None:
         return Factorised(copy.md5, stored)
@@ -151,13 +150,13 @@ def factorised(
     try:
         files.save_arrays(file, factors._asdict())
     except OSError as error:
-        warnings.warn(f"the factors could not be kept, and will be computed again: {error}", stacklevel=2)
+        warnings.warn(f"the factors could not be stored, and will be computed again: {error}", stacklevel=2)
     return Factorised(copy.md5, factors)
 
 
 def ensure(place: str | Path | None = None) -> Path:
-    """What `find` finds, downloaded before if there is nothing to be found."""
-    place = paths.data() if place is None else Path(place)
+    """The file that `find` finds, downloaded first if it is missing."""
+    place = files.data_folder() if place is None else Path(place)
     return _look(place) or download(place)
 
 
@@ -174,7 +173,7 @@ def download(folder: Path, *, url: str = URL, edition: Edition = ML_1M) -> Path:
     """
     target = folder / ARCHIVE
     if target.exists():
-        raise ValueError(f"{target} exists, and nothing is written over; move it away or choose another folder")
+        raise ValueError(f"{target} exists and is not overwritten; move it away or choose another folder")
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             content = response.read()
@@ -255,7 +254,7 @@ def _parse(copy: _Copy) -> Ratings:
 
 
 def _stored(file: Path) -> Factors | None:
-    """What was computed before, unless it is not there or cannot be read."""
+    """Stored factors; None if there are none or they cannot be read."""
     try:
         return Factors(**files.load_arrays(file))
     except (OSError, ValueError, TypeError):

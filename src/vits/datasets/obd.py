@@ -66,9 +66,6 @@ def load(
         campaign: "all", "men" or "women".
         user_values: those of another log, so that users of both are coded alike; by default those that occur.
         edition: how many lines a complete file has; `Edition(None)` for the full data set.
-
-    Returns:
-        The impressions.
     """
     if policy not in POLICIES:
         raise validate.unknown("policy", policy, POLICIES)

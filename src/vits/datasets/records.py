@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits.datasets import paths
+from vits import files
 
 SHOWN = 60
 """Characters of a line that an error message shows."""
@@ -37,7 +37,7 @@ def find(place: str | Path | None, folder: str, name: str, page: str) -> Path:
 
     The place is by default the environment variable VITS_DATA, or a folder in the user's cache.
     """
-    place = paths.data() if place is None else Path(place)
+    place = files.data_folder() if place is None else Path(place)
     found = next((path for path in (place / name, place / folder / name) if path.is_file()), None)
     if found is None:
         raise ValueError(
@@ -48,7 +48,7 @@ def find(place: str | Path | None, folder: str, name: str, page: str) -> Path:
 
 
 def read(path: Path, separator: str, num_fields: int, edition: Edition) -> Records:
-    """The records of a file, line by line; at the end it must have been all that was published."""
+    """The records of a file, line by line; an incomplete or changed file is refused at the end."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -74,7 +74,7 @@ def foreign(where: str, name: str, value: str, allowed: Sequence[str]) -> ValueE
 
 
 def numbers(where: str, name: str, values: Sequence[str]) -> list[float]:
-    """Finite numbers, of which there may be many in a line."""
+    """Finite numbers, fast for lines with many of them."""
     try:
         found = [float(value) for value in values]
     except ValueError:
@@ -95,7 +95,7 @@ def between(
     *,
     whole: bool = False,
 ) -> float:
-    """A finite number between two bounds, which perhaps has to be a whole one."""
+    """A finite number between two bounds; a whole number, if `whole`."""
     try:
         found = float(value)
     except ValueError:
@@ -109,7 +109,7 @@ def between(
 
 
 def one_hot(columns: Sequence[Sequence[str]], values: Sequence[Sequence[str]]) -> Float[np.ndarray, "rows features"]:
-    """For every column a feature for each of its values: 1 where a row has it; a value that is not listed has none."""
+    """One feature for each value of each column: 1 in rows that have it. Values that are not listed have none."""
     tables = [
         np.asarray(column)[:, None] == np.asarray(list(known))[None]
         for column, known in zip(columns, values, strict=True)

@@ -13,7 +13,7 @@ Params = Any
 
 
 class Environment(eqx.Module):
-    """A source of rounds. Regret is not its business."""
+    """A source of rounds. Regret is computed by the simulation, not here."""
 
     num_arms: eqx.AbstractVar[int]
     dim: eqx.AbstractVar[int]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from vits import validate
-from vits.datasets import uci
+from vits.datasets import labelled, uci
 from vits.datasets.records import Edition
 from vits.environments.base import Environment
 from vits.types import Round
@@ -18,7 +18,7 @@ from vits.types import Round
 Encoding = Callable[[Float[Array, " features"], int], Float[Array, "arms dim"]]
 
 CLIP = 3.0
-"""Standard deviations beyond which a number of the shuttle's counts as so many: a few lie at a hundred."""
+"""Standardised numbers are cut off here: a few of the shuttle's lie at a hundred standard deviations."""
 
 MUSHROOM_REWARDS = np.array([[[5.0, 0.0], [5.0, 0.0]], [[5.0, 0.0], [-35.0, 0.0]]])
 """[luck, class, arm]: eating (arm 0) pays 5, but a poisonous mushroom costs 35 half of the time; leaving it pays 0."""
@@ -69,9 +69,6 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
             arms share; "row" gives every arm the row itself, for policies with `per_arm=num_arms`; "head" gives arm a
             the row followed by the number a, for networks with one output per arm, `mlp(dim, outputs=num_arms)`.
 
-    Returns:
-        An environment.
-
     Example:
         >>> import numpy as np, vits
         >>> rows, labels = np.eye(3), np.array([0, 1, 1])
@@ -101,12 +98,16 @@ def classification(features: Any, labels: Any, *, rewards: Any = None, encoding:
         rewards=jnp.asarray(table, float),
         encoding=encode,
         num_arms=num_arms,
-        dim={"disjoint": num_features * num_arms, "row": num_features, "head": num_features + 1}[encoding],
+        dim=encoded_dim(encoding, num_features, num_arms),
     )
 
 
 def mushroom(
-    place: str | Path | None = None, *, encoding: str = "disjoint", edition: Edition = uci.MUSHROOM
+    place: str | Path | None = None,
+    *,
+    zero_one: bool = False,
+    encoding: str = "disjoint",
+    edition: Edition = uci.MUSHROOM,
 ) -> Classification:
     """To eat (arm 0) or to leave (arm 1) a mushroom: 5 if it is edible; 5 or -35, each half the time, if it is not.
 
@@ -114,6 +115,7 @@ def mushroom(
 
     Args:
         place: where the data are, see `vits.datasets.uci.mushroom`.
+        zero_one: pay 1 for eating an edible or leaving a poisonous mushroom, and 0 otherwise.
         encoding: see `classification`.
         edition: what a complete copy of the data looks like.
 
@@ -130,23 +132,29 @@ def mushroom(
         Blundell, Cornebise, Kavukcuoglu and Wierstra, "Weight uncertainty in neural networks", ICML 2015.
     """
     table = uci.mushroom(place, edition=edition)
-    return classification(table.features, table.labels, rewards=MUSHROOM_REWARDS, encoding=encoding)
+    rewards = np.eye(2) if zero_one else MUSHROOM_REWARDS
+    return classification(table.features, table.labels, rewards=rewards, encoding=encoding)
 
 
 def shuttle(
-    place: str | Path | None = None, *, encoding: str = "disjoint", editions: tuple[Edition, Edition] = uci.SHUTTLE
+    place: str | Path | None = None,
+    *,
+    scaling: str = "standard",
+    constant: bool = True,
+    encoding: str = "disjoint",
+    editions: tuple[Edition, Edition] = uci.SHUTTLE,
 ) -> Classification:
     """To tell which of seven states a shuttle's radiators are in: 1 if right. Four of five rows are of one class.
 
-    The nine numbers are standardised and cut off at three standard deviations; a tenth feature is always 1.
-
     Args:
         place: where the data are, see `vits.datasets.uci.shuttle`.
+        scaling: "standard", or "robust" for heavy tails; see `scaled`.
+        constant: whether a tenth feature is always 1. Networks have biases and need none.
         encoding: see `classification`.
         editions: what complete copies of the two files look like.
 
     Returns:
-        An environment with ten features for each of seven arms.
+        An environment with ten features, or nine, for each of seven arms.
 
     Example:
         >>> import vits
@@ -158,10 +166,66 @@ def shuttle(
         Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
     """
     table = uci.shuttle(place, editions=editions)
-    spread = np.std(table.features, axis=0)
-    scaled = (table.features - np.mean(table.features, axis=0)) / np.where(spread > 0, spread, 1.0)
-    rows = np.column_stack([np.clip(scaled, -CLIP, CLIP), np.ones(len(scaled))])
+    rows = scaled(table.features, scaling)
+    if constant:
+        rows = np.column_stack([rows, np.ones(len(rows))])
     return classification(rows, table.labels, rewards=np.eye(uci.SHUTTLE_CLASSES), encoding=encoding)
+
+
+def labelled_file(
+    path: str | Path,
+    *,
+    label: int = -1,
+    separator: str = ",",
+    header: bool = False,
+    scaling: str = "standard",
+    encoding: str = "disjoint",
+) -> Classification:
+    """A contextual bandit from any text file with one labelled row a line, such as UCI's covertype.
+
+    Columns of numbers are scaled. Any other column becomes one feature of 0 or 1 for each of its values.
+
+    Args:
+        path: the file.
+        label: the column with the class, counted from 0, or from the end if negative. Classes are the arms, in sorted
+            order, and the right one pays 1.
+        separator: what stands between two columns.
+        header: whether the first line holds names.
+        scaling: "standard", or "robust" for heavy tails; see `scaled`.
+        encoding: see `classification`.
+
+    Returns:
+        An environment.
+
+    Example:
+        >>> import vits, tempfile, pathlib
+        >>> file = pathlib.Path(tempfile.mkdtemp()) / "leaves.csv"
+        >>> _ = file.write_text("0.5,green,oak\\n0.1,red,elm\\n0.4,green,ash\\n")
+        >>> world = vits.environments.labelled_file(file, encoding="row")
+        >>> world.num_arms, world.dim
+        (3, 3)
+    """
+    table = labelled.read(path, label=label, separator=separator, header=header)
+    columns = [
+        table.features[:, [i]] if name.startswith(labelled.VALUE_OF) else scaled(table.features[:, [i]], scaling)
+        for i, name in enumerate(table.names)
+    ]
+    return classification(np.concatenate(columns, axis=1), table.labels, encoding=encoding)
+
+
+def scaled(features: Float[np.ndarray, "rows features"], scaling: str) -> Float[np.ndarray, "rows features"]:
+    """Columns with mean 0 and variance 1, cut off at three standard deviations.
+
+    Where a few rows lie far away, "standard" leaves no room for the others. "robust" first takes
+    arcsinh((x - median) / (upper - lower quartile)), which is linear in the middle and logarithmic in the tails; a
+    column whose quartiles are equal keeps its unit.
+    """
+    validate.choice("scaling", scaling, dict.fromkeys(("standard", "robust")))
+    if scaling == "robust":
+        lower, middle, upper = np.percentile(features, [25, 50, 75], axis=0)
+        features = np.arcsinh((features - middle) / np.where(upper > lower, upper - lower, 1.0))
+    spread = np.std(features, axis=0)
+    return np.clip((features - np.mean(features, axis=0)) / np.where(spread > 0, spread, 1.0), -CLIP, CLIP)
 
 
 def _disjoint(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms dim"]:
@@ -177,6 +241,11 @@ def _head(row: Float[Array, " features"], num_arms: int) -> Float[Array, "arms d
 
 
 ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row, "head": _head}
+
+
+def encoded_dim(encoding: str, num_features: int, num_arms: int) -> int:
+    """Features of an arm under an encoding."""
+    return {"disjoint": num_features * num_arms, "row": num_features, "head": num_features + 1}[encoding]
 
 
 def _reward_table(labels: Any, rewards: Any) -> Float[np.ndarray, "luck classes arms"]:

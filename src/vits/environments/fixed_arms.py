@@ -26,8 +26,8 @@ class FixedArmsParams(NamedTuple):
 class FixedArms(Environment):
     """Arms {theta*, theta* + 0.1 eps normalised, random unit vectors}, in random order.
 
-    The best arm and the second best are close. Their order is shuffled for each seed: with the best arm first, a policy
-    that is broken and plays arm 0 forever would look perfect.
+    The best arm and the second best are close. The order is shuffled for each seed: otherwise a broken policy that
+    always plays arm 0 would look perfect.
     """
 
     dim: int
@@ -55,10 +55,7 @@ def fixed_linear(dim: int = 10, num_arms: int = 10) -> FixedArms:
 
     Args:
         dim: number of features.
-        num_arms: arms, at least two.
-
-    Returns:
-        An environment.
+        num_arms: number of arms, at least two.
 
     Example:
         >>> import vits
@@ -69,14 +66,7 @@ def fixed_linear(dim: int = 10, num_arms: int = 10) -> FixedArms:
 
 
 def fixed_logistic(dim: int = 10, num_arms: int = 10) -> FixedArms:
-    """Fixed arms with logistic rewards: r ~ Ber(sigmoid(x' theta*)).
-
-    Args:
-        dim: number of features.
-        num_arms: arms, at least two.
-
-    Returns:
-        An environment.
+    """Fixed arms with logistic rewards: r ~ Ber(sigmoid(x' theta*)). Arguments as in `fixed_linear`.
 
     Example:
         >>> import vits

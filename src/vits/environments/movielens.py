@@ -1,10 +1,12 @@
 """Recommending movies: users and movies of MovieLens-1M, each known by a vector of a low-rank factorisation."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from vits import validate
@@ -17,39 +19,49 @@ from vits.types import Round
 
 
 class MovieLensParams(NamedTuple):
-    """The movies that one seed drew: arm a pays with probability sigmoid(x' movies[a])."""
+    """The movies that one seed drew: arm a pays with probability sigmoid(x' movies[a]).
+
+    `start` is the factorisation that it drew, if there are several.
+    """
 
     movies: Float[Array, "arms dim"]
+    start: Int[Array, ""] | None = None
 
 
 class MovieLens(Environment):
     """Each round one user, whose vector x is every arm's features; movie a pays Ber(sigmoid(x' theta_a)).
 
-    All users and movies are fields, so that a batch of seeds shares them; a seed keeps the movies it drew.
-    `scale` makes the expected rewards that regret is measured by from the logits x' theta_a.
+    All users and movies are fields, which a batch of seeds shares; a seed keeps the movies it drew. `scale` turns the
+    logits x' theta_a into the expected rewards that regret is measured by. With vectors from several factorisations, on
+    a leading axis, each seed draws one factorisation.
     """
 
-    users: Float[Array, "users dim"]
-    movies: Float[Array, "movies dim"]
+    users: Float[Array, "*starts users dim"]
+    movies: Float[Array, "*starts movies dim"]
     scale: Scale
     num_arms: int
     dim: int
 
     def init(self, key: Key[Array, ""]) -> MovieLensParams:
-        """`num_arms` movies without replacement."""
-        return MovieLensParams(jax.random.choice(key, self.movies, (self.num_arms,), replace=False))
+        """`num_arms` movies without replacement, of a factorisation that is drawn first if there are several."""
+        if self.movies.ndim == 2:
+            return MovieLensParams(jax.random.choice(key, self.movies, (self.num_arms,), replace=False))
+        start_key, key = jax.random.split(key)
+        start = jax.random.randint(start_key, (), 0, self.movies.shape[0])
+        return MovieLensParams(jax.random.choice(key, self.movies[start], (self.num_arms,), replace=False), start)
 
     def draw(self, key: Key[Array, ""], params: MovieLensParams, t: Int[Array, ""]) -> Round:
         """x = a uniformly drawn user;  r_a ~ Ber(sigmoid(x' theta_a))."""
         user_key, reward_key = jax.random.split(key)
-        x = self.users[jax.random.randint(user_key, (), 0, self.users.shape[0])]
+        user = jax.random.randint(user_key, (), 0, self.users.shape[-2])
+        x = self.users[user] if params.start is None else self.users[params.start, user]
         logits = params.movies @ x
         rewards = bernoulli(reward_key, jax.nn.sigmoid(logits))
         return Round(jnp.broadcast_to(x, (self.num_arms, self.dim)), self.scale(logits), rewards)
 
 
 class MoviePrior(NamedTuple):
-    """What is known of a movie before anybody saw it: N(mean, diag(variance))."""
+    """The prior of a movie that has no ratings yet: N(mean, diag(variance))."""
 
     mean: Float[Array, " dim"]
     variance: Float[Array, " dim"]
@@ -73,13 +85,13 @@ def movielens(
 ) -> MovieLens:
     """Recommending one of `num_arms` movies to a user: r_a ~ Ber(sigmoid(x' theta_a)).
 
-    Users x and movies theta come from a factorisation of the ratings minus 3, which takes some ten seconds once and is
+    Users x and movies theta come from a factorisation of the ratings minus 3. It takes about ten seconds once and is
     then kept in the user's cache folder.
 
     Args:
         folder: the folder with `ratings.dat`, or the official `ml-1m.zip`; by default the environment variable
             VITS_DATA, or where `vits data movielens` puts it.
-        num_arms: movies that each seed draws among those that were rated.
+        num_arms: number of movies, which each seed draws among those that were rated.
         scale: what regret is measured in: "probability" of a reward, or its "logit"; the rounds are the same.
         dim: length of the vectors.
         ridge: penalty of the factorisation.
@@ -88,7 +100,7 @@ def movielens(
         edition: what a complete copy of the data looks like.
 
     Returns:
-        An environment; every arm has parameters of its own, so policies want `per_arm=num_arms`.
+        An environment; every arm has parameters of its own, so use policies with `per_arm=num_arms`.
 
     Example:
         >>> import vits
@@ -102,15 +114,18 @@ def movielens(
     validate.count("num_arms", num_arms, least=2)
     measure = validate.choice("scale", scale, SCALES)
     found = data.factorised(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
-    return from_factors(found.factors, num_arms, measure)
+    return from_factors([found.factors], num_arms, measure)
 
 
-def from_factors(factors: Factors, num_arms: int = 100, scale: Scale = jax.nn.sigmoid) -> MovieLens:
-    """The environment with these user and movie vectors."""
-    num_movies, dim = factors.columns.shape
+def from_factors(starts: Sequence[Factors], num_arms: int = 100, scale: Scale = jax.nn.sigmoid) -> MovieLens:
+    """The environment with the user and movie vectors of one factorisation, or of several from different starts."""
+    num_movies, dim = starts[0].columns.shape
     if num_arms > num_movies:
         raise ValueError(f"num_arms must be at most {num_movies}, the number of rated movies, but is {num_arms}")
-    users, movies = jnp.asarray(factors.rows, float), jnp.asarray(factors.columns, float)
+    users = jnp.asarray(np.stack([factors.rows for factors in starts]), float)
+    movies = jnp.asarray(np.stack([factors.columns for factors in starts]), float)
+    if len(starts) == 1:
+        users, movies = users[0], movies[0]
     return MovieLens(users=users, movies=movies, scale=scale, num_arms=num_arms, dim=dim)
 
 

@@ -45,7 +45,7 @@ class Pool(Environment):
         """x = pool vector + zeta eps;  r = (x' theta*)^power + noise eps."""
         which_key, noise_key = jax.random.split(key)
         which = jax.random.randint(which_key, (self.num_arms,), 0, self.pool_size)
-        # One flat draw for contexts and rewards: the generator is what a round of the environment costs.
+        # One flat draw for contexts and rewards, because most of a round's time is spent drawing random numbers.
         eps = jax.random.normal(noise_key, (self.num_arms * (self.dim + 1),))
         spread, noise = jnp.split(eps, [self.num_arms * self.dim])
         arms = params.pool[which] + self.zeta * spread.reshape(self.num_arms, self.dim)
@@ -59,11 +59,8 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
     Args:
         zeta: spread of the contexts around the pool; 0.1 is ill-conditioned, 1 well-conditioned.
         dim: number of features.
-        num_arms: arms on offer each round.
-        pool_size: vectors in the pool.
-
-    Returns:
-        An environment.
+        num_arms: number of arms in each round.
+        pool_size: number of vectors in the pool.
 
     Example:
         >>> import vits
@@ -75,16 +72,7 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
 
 
 def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_size: int = 50) -> Pool:
-    """The paper's quadratic bandit: r = (x' theta*)^2 + (1 + zeta^2) sqrt(3 + 6/d) eps.
-
-    Args:
-        zeta: spread of the contexts around the pool; 0.1 is ill-conditioned, 1 well-conditioned.
-        dim: number of features.
-        num_arms: arms on offer each round.
-        pool_size: vectors in the pool.
-
-    Returns:
-        An environment.
+    """The paper's quadratic bandit: r = (x' theta*)^2 + (1 + zeta^2) sqrt(3 + 6/d) eps. Arguments as in `linear`.
 
     Example:
         >>> import vits

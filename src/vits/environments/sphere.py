@@ -21,9 +21,8 @@ class SphereParams(NamedTuple):
 class Sphere(Environment):
     """Arms uniform on the unit sphere, r = x' theta* + noise eps, |theta*| = 1.
 
-    For draws of theta in the direction u, the arm that is played is u times a constant plus something without
-    direction: the regret of a round is on average proportional to 1 - cos(u, theta*), as if every direction could be
-    played.
+    If theta is drawn in the direction u, the arm played is on average a multiple of u. So the expected regret of a
+    round is proportional to 1 - cos(u, theta*), as if every direction were an arm.
     """
 
     noise: Scalar
@@ -49,11 +48,8 @@ def sphere(dim: int = 4, num_arms: int = 50, noise: Scalar | float = 1.0) -> Sph
 
     Args:
         dim: number of features.
-        num_arms: arms on offer each round.
+        num_arms: number of arms in each round.
         noise: standard deviation of the rewards.
-
-    Returns:
-        An environment.
 
     Example:
         >>> import vits

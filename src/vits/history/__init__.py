@@ -1,7 +1,8 @@
 """Observation buffers for potentials without sufficient statistics.
 
 A history is a buffer of fixed size and a count. Sums over it run over as many blocks as are filled, in a loop whose
-bound is traced: one compilation serves every round, and a round costs what its data cost, whatever the capacity.
+bound is traced. So one compilation serves every round, and the cost of a round depends on its data, not on the
+capacity.
 """
 
 from vits.history.base import BLOCK, Minibatch, Rows, Undoable

@@ -19,7 +19,7 @@ Term = Callable[[Float[Array, "rows dim"], Float[Array, " rows"], Float[Array, "
 """A sum over some rows, given their features, rewards and weights; a weight of 0 stands for an empty row."""
 
 Rows = Any
-"""A history, or a sample that stands for one: whatever has `count` and `sum`."""
+"""A history, or a sample of one: anything with `count` and `sum`."""
 
 
 class Undoable(eqx.Module):

@@ -50,11 +50,10 @@ def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:
 
 
 def with_capacity(tree: PyTree[Any], capacity: int) -> PyTree[Any]:
-    """The same policy, with room for `capacity` observations in every buffer whose size was left open.
+    """The same policy, with room for at least `capacity` observations in every buffer whose size was left open.
 
-    Rounded up to a power of two, so that runs of similar lengths share one compilation.
+    The size is a power of two, so that runs of similar lengths share one compilation.
     """
-    validate.count("capacity", capacity)
     rounded = max(BLOCK, 1 << (capacity - 1).bit_length())
 
     def fill(node: Any) -> Any:

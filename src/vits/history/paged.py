@@ -20,6 +20,13 @@ from vits.types import Observation
 PAGE = 32
 """Rows in a page: an arm that was played once takes up this many."""
 
+WIDE_PAGE = 250
+"""The same where rows have more than `WIDE` features: larger products. Not a power of two, since the features of an
+observation, which lie a pool's length apart, would then compete for the same lines of the processor's cache."""
+
+WIDE = 64
+"""Features from which on pages are long."""
+
 CHUNK = 16
 """Pages that enter a sum over all arms at once."""
 
@@ -214,11 +221,12 @@ class PagedHistory(History):
         return jnp.where(is_new, self.used, self.last), is_new
 
 
-def paged(history: History, num_arms: int, *, page: int = PAGE) -> PagedHistory:
+def paged(history: History, num_arms: int, *, page: int | None = None) -> PagedHistory:
     """Empty histories for `num_arms` arms that share as much room as `history` has."""
-    block = min(page, history.capacity)
+    dim = history.features.shape[0 if history.by_columns else 1]
+    block = min(page or (PAGE if dim <= WIDE else WIDE_PAGE), history.capacity)
     pages = -(-(-(-history.capacity // block) + num_arms) // CHUNK) * CHUNK
-    shape = (pages * block, history.features.shape[0 if history.by_columns else 1])
+    shape = (pages * block, dim)
     none = jnp.zeros(num_arms, int)
     return PagedHistory(
         features=jnp.zeros(shape[::-1] if history.by_columns else shape, history.features.dtype),

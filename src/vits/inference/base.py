@@ -1,7 +1,7 @@
 """What every posterior offers."""
 
 import abc
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -33,7 +33,7 @@ class Posterior(eqx.Module):
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after one more observation, and what happened; a failed update returns the old state."""
+        """The state after an observation, and what happened; a failed update returns the old state."""
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], state: State) -> Float[Array, "*arms params"]:
@@ -48,6 +48,11 @@ class Posterior(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} is not a chain")
 
 
+def gaussian_draw(mean: Any, sqrt_cov: Any, eps: Any) -> Any:
+    """theta = mean + B eps, in JAX or in NumPy."""
+    return mean + sqrt_cov @ eps
+
+
 class GaussianPosterior(Posterior):
     """A posterior that is a Gaussian: its states have the fields `mean` and `sqrt_cov`."""
 
@@ -58,4 +63,9 @@ class GaussianPosterior(Posterior):
     def sample(self, key: Key[Array, ""], state: State) -> Vector:
         """theta = mean + B eps, eps ~ N(0, I)."""
         eps = jax.random.normal(key, state.mean.shape, state.mean.dtype)
-        return state.mean + state.sqrt_cov @ eps
+        return gaussian_draw(state.mean, state.sqrt_cov, eps)
+
+
+def draws_by_noise(posterior: Posterior) -> bool:
+    """Whether a draw of the posterior is `gaussian_draw` of the mean and the square root in its state."""
+    return isinstance(posterior, GaussianPosterior) and type(posterior).sample is GaussianPosterior.sample

@@ -1,7 +1,9 @@
-"""Gaussians whose precision is a diagonal plus a matrix of low rank, P = diag(d) + W' W.
+"""Gaussians whose precision, or whose covariance, is a diagonal plus a matrix of low rank.
 
-With no rows in W the covariance is diagonal; with as many rows as parameters it can be any. A product, a solution or a
-draw costs O(p L) for L rows, and nothing of size p x p is formed.
+`Precision` is P = diag(d) + W' W, for natural gradients. `Root` is a square root of the covariance
+Sigma = diag(s)^2 + V' V, for gradient steps on it. With no rows in W or V both are the diagonal family; with as many
+rows as parameters, any Gaussian. Nothing of size p x p is formed: with L rows a draw from N(0, Sigma) costs O(p L),
+and one from N(0, P^-1) O(p L^2).
 """
 
 from typing import NamedTuple
@@ -9,11 +11,20 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from vits import linalg
+from vits import linalg, validate
+from vits.models import Glm, RewardModel
+from vits.potentials import AutodiffPotential, DataOptions, Potential
+from vits.potentials.autodiff import OfRows
 from vits.potentials.curvature import Curvature, LowRank
 from vits.types import Matrix, Scalar, Vector
 
 COVARIANCES = ("full", "low_rank", "diagonal")
+
+RANK = 20
+"""Rows of a covariance of low rank, unless told otherwise."""
+
+MINIBATCH = 64
+"""Observations in a step of a network whose covariance is not full, unless told otherwise."""
 
 
 class Precision(NamedTuple):
@@ -87,3 +98,77 @@ def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Float[Ar
     # Half of the prior stays apart, so that the rest has a Cholesky factor whatever the data are.
     base = 0.5 * prior
     return base, linalg.cholesky(curvature.matrix - jnp.diag(base)).T
+
+
+class Root(NamedTuple):
+    """A square root of the covariance with few columns beside a diagonal, B = [diag(deviations), factor'].
+
+    theta = mean + B e with e = (eps, xi) in R^(p + L) is mean + deviations * eps + factor' xi, so that
+    Sigma = B B' = diag(deviations)^2 + factor' factor. A matrix of this pattern, such as the gradient of an objective
+    with respect to B, has the same two fields.
+    """
+
+    deviations: Vector
+    factor: Float[Array, "rank params"]
+
+    def times(self, e: Float[Array, "*n columns"]) -> Float[Array, "*n params"]:
+        """B e, for one vector or for each row."""
+        dim = self.deviations.size
+        spread = jnp.broadcast_to(self.deviations, (*e.shape[:-1], dim))
+        return e[..., :dim] * spread + e[..., dim:] @ self.factor
+
+    def precision_times(self) -> "Root":
+        """Sigma^-1 B on the pattern, by Woodbury's identity; for a square B it would be B^-T."""
+        s, V = self
+        if not len(V):
+            return Root(1.0 / s, V)
+        weighted = V / jnp.square(s)[None, :]
+        root = linalg.sqrt_of_inverse(linalg.cholesky(jnp.eye(len(V), dtype=s.dtype) + weighted @ V.T))
+        half = root.T @ weighted
+        # (Sigma^-1)_ii is positive, but the difference of two rounded numbers need not be.
+        diagonal = jnp.maximum(1.0 / jnp.square(s) - jnp.sum(jnp.square(half), axis=0), 0.0)
+        return Root(diagonal * s, root @ half)
+
+    @property
+    def variances(self) -> Vector:
+        """The diagonal of Sigma."""
+        return jnp.square(self.deviations) + jnp.sum(jnp.square(self.factor), axis=0)
+
+    @property
+    def matrix(self) -> Float[Array, "params columns"]:
+        """B, formed."""
+        return jnp.concatenate([jnp.diag(self.deviations), self.factor.T], axis=1)
+
+
+def rows_of(covariance: str, rank: int | None, model: RewardModel) -> int | None:
+    """How many rows a covariance has beside its diagonal; None for a full one."""
+    validate.choice("covariance", covariance, dict.fromkeys(COVARIANCES))
+    if covariance != "low_rank":
+        if rank is not None:
+            raise ValueError(f"rank must be left out where the covariance is {covariance}, but is {rank}")
+        return 0 if covariance == "diagonal" else None
+    rank = RANK if rank is None else rank
+    validate.count("rank", rank)
+    if rank > model.num_params:
+        raise ValueError(f"rank must be at most the {model.num_params} parameters of the model, but is {rank}")
+    return rank
+
+
+def sampled(model: RewardModel, data: DataOptions) -> DataOptions:
+    """The data options of a covariance that is not full: networks look at a minibatch in each step."""
+    if not isinstance(model, Glm) and data.get("minibatch") is None:
+        return {**data, "minibatch": MINIBATCH}
+    return data
+
+
+def check_structure(covariance: str, potential: Potential) -> None:
+    """Refuse what a diagonal and few rows cannot have."""
+    if potential.prior.precision.ndim == 2:
+        raise ValueError(f"covariance must be 'full' where the prior's covariance is a matrix, but is {covariance!r}")
+    if not potential.sees_again:
+        raise ValueError(f"covariance must be 'full' where observations are folded, but is {covariance!r}")
+    if isinstance(potential, AutodiffPotential) and not isinstance(potential.curvature, OfRows):
+        raise ValueError(
+            f"covariance {covariance!r} needs the curvature 'gauss_newton', which is never negative and needs no "
+            "matrix: leave out curvature, or give custom(mean, loss=...) instead of nll"
+        )

@@ -1,4 +1,4 @@
-"""Health checks of an update, and the guard that keeps a failed one from leaving a trace.
+"""Health checks of an update, and the guard that returns the old state when an update fails.
 
 `choose` and `overflowed` know `vits.history.Undoable`, the parts of a state that undo their last change in place.
 """
@@ -19,7 +19,7 @@ EXPLOSION = 100.0
 """How many times longer the later steps of a round may be than its first and the spread of its draws together."""
 
 RESOLUTION = 0.1
-"""What rounding a mean to the working precision may move it by, in standard deviations."""
+"""How far rounding to the working precision may move a mean, in standard deviations."""
 
 Failures = Mapping[Reason, Bool[Array, ""]]
 """Health checks of an algorithm: whether each reason to reject an update applies."""
@@ -39,15 +39,15 @@ def epsilon(like: Float[Array, "..."]) -> float:
 
 
 def is_unresolved(mean: Float[Array, "*n params"], sqrt_cov: Float[Array, "*n params params"]) -> Bool[Array, ""]:
-    """Whether a mean is so large beside its deviations that the working precision cannot tell where it is."""
+    """Whether a mean is too large, compared with its deviations, to be represented in the working precision."""
     deviations = jnp.linalg.norm(sqrt_cov, axis=-1)
     return jnp.any(~(epsilon(mean) * jnp.abs(mean) <= RESOLUTION * deviations))
 
 
 def is_drowned(sqrt_cov: Matrix, curvature: Scalar) -> Bool[Array, ""]:
-    """Whether B is so wide that its rounding is as large as the deviation which such a curvature leaves.
+    """Whether the rounding error of a wide B is as large as the deviation that remains after such a curvature.
 
-    A square root cannot hold both then: one feature of 1e20 would stop learning from all others.
+    A square root cannot represent both: one feature of 1e20 would stop learning from all others.
     """
     return ~(epsilon(sqrt_cov) * jnp.linalg.norm(sqrt_cov) * jnp.sqrt(curvature) <= RESOLUTION)
 
@@ -71,7 +71,7 @@ def guarded(
         failures: the algorithm's own health checks.
         diagnostics: the other fields of `Info`.
 
-    Features whose squares overflow are rejected too: a saturated likelihood would take them in without a trace.
+    Features whose squares overflow are rejected too: a saturated likelihood would accept them without any effect.
     """
     square, reward = observation.features @ observation.features, observation.reward
     is_finite = all_finite((square, reward, parameters))

@@ -122,16 +122,17 @@ def share_of(potential: Potential) -> float:
 
 
 class Slopes(NamedTuple):
-    """Gradient and Hessian of U at a point."""
+    """Gradient and Hessian of U at a point; and a square root of its inverse, where that takes no decomposition."""
 
     grad: Vector
     hessian: Matrix
+    sqrt_of_inverse: Matrix | None = None
 
 
 def slopes(potential: Potential, data: Data, theta: Vector) -> Slopes:
     """Gradient and Hessian of a potential."""
     grads, curvature = potential.derivatives(data, theta[None])
-    return Slopes(grads[0], curvature.matrix)
+    return Slopes(grads[0], curvature.matrix, curvature.sqrt_of_inverse)
 
 
 class Minimum(NamedTuple):
@@ -148,9 +149,14 @@ class Minimum(NamedTuple):
     was_raised: Bool[Array, ""]
 
 
+def known(theta: Vector, grad: Vector, sqrt_cov: Matrix) -> Minimum:
+    """A point where B B' = H^-1 is known."""
+    return Minimum(theta, grad, sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ grad), jnp.asarray(False))
+
+
 def minimum(
     slopes: Callable[[Vector], Slopes],
-    start: Vector,
+    start: Vector | Minimum,
     *,
     floor: Matrix,
     share: float,
@@ -160,11 +166,14 @@ def minimum(
 ) -> Descent:
     """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
-    H is raised above `share` of `floor`, and s found by backtracking from `size`.
+    H is raised above `share` of `floor`, and s found by backtracking from `size`. The start is a point, or what is
+    already known there.
     """
 
     def look(theta: Vector) -> Minimum:
-        grad, hessian = slopes(theta)
+        grad, hessian, sqrt_cov = slopes(theta)
+        if sqrt_cov is not None:
+            return known(theta, grad, sqrt_cov)
         H = raised(hessian, floor, share=share)
         sqrt_cov = linalg.sqrt_of_inverse(H.factor)
         return Minimum(theta, grad, sqrt_cov, jnp.linalg.norm(sqrt_cov.T @ grad), H.was_raised)
@@ -175,5 +184,6 @@ def minimum(
         end = end._replace(was_raised=at.was_raised | end.was_raised)
         return Line(end, at.grad @ direction, end.grad @ direction)
 
-    size = jnp.asarray(size, start.dtype)
-    return descend(look(start), trial, size=size, max_steps=max_steps, tolerance=tolerance)
+    first = start if isinstance(start, Minimum) else look(start)
+    size = jnp.asarray(size, first.theta.dtype)
+    return descend(first, trial, size=size, max_steps=max_steps, tolerance=tolerance)

@@ -37,7 +37,7 @@ from jaxtyping import Float, Int
 from scipy import special
 
 from vits import catalogue
-from vits.lab.results import VERDICTS, Claim
+from vits.lab.results import BEST, VERDICTS, Claim
 
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
@@ -67,7 +67,7 @@ class Difference(NamedTuple):
     low: float
     high: float
     reference: float
-    """The mean of the second one, for a sense of proportion."""
+    """The mean of the second one, to which the difference can be compared."""
     pairs: int
 
     def __str__(self) -> str:
@@ -106,9 +106,9 @@ class Decision(NamedTuple):
         return f"about {self.needed:,} seeds would decide"
 
 
-def claim(id: str, verdict: str, evidence: str) -> Claim:
-    """The verdict on the statement of the paper with this name."""
-    return Claim(id=id, claim=catalogue.CLAIMS[id], verdict=verdict, evidence=evidence)
+def claim(id: str, verdict: str, evidence: str, reading: str = BEST) -> Claim:
+    """The verdict on the statement of the paper with this name, in one reading of the paper."""
+    return Claim(id=id, claim=catalogue.CLAIMS[id], verdict=verdict, evidence=evidence, reading=reading)
 
 
 def level(statements: int) -> float:

@@ -3,7 +3,7 @@
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -17,6 +17,9 @@ SUMMARY = "summary.json"
 SETTINGS = "settings.json"
 TUNING = "-tuning"
 """Suffix of the name of an experiment's tuning."""
+
+GRID, DEFAULT = " (grid)", " (default)"
+"""A row of a tuning ends in these if it has an algorithm's settings on tuning seeds, or its default on fresh ones."""
 
 VERDICTS = ("holds", "fails", "inconclusive")
 
@@ -151,6 +154,12 @@ def outcome(claim: Claim) -> str:
 def columns(summary: Summary) -> list[dict[str, Any]]:
     """The rows, with the columns that experiments add."""
     return typing.cast(list[dict[str, Any]], summary["rows"])
+
+
+def span(values: Set[int]) -> str:
+    """One number, or the smallest and the largest of several."""
+    found = sorted(values)
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
 def join(parts: Sequence[Arrays]) -> Arrays:

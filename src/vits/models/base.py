@@ -16,7 +16,7 @@ class RewardModel(eqx.Module):
     dim: eqx.AbstractVar[int]
     num_params: eqx.AbstractVar[int]
     reward_range: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
-    """The least and the largest reward that the likelihood knows."""
+    """The smallest and the largest reward that the likelihood allows."""
 
     @property
     def num_heads(self) -> int | None:
@@ -40,7 +40,7 @@ class RewardModel(eqx.Module):
         return prior_mean
 
     def reward_rule(self) -> str:
-        """What a reward outside the range is refused with, after "the reward of" and before what it is."""
+        """The rule in words, for errors: "the reward of" + this + ", but is ..."."""
         least, largest = self.reward_range
         bounds = f"between {least:g} and {largest:g}" if largest < math.inf else f"{least:g} or more"
         return f"a {type(self).__name__.lower()} model must be {bounds}"

@@ -200,8 +200,8 @@ def logistic(dim: int) -> Logistic:
 def poisson(dim: int) -> Poisson:
     """Rewards that are counts: `E r = exp(phi' theta)`.
 
-    The curvature grows with the mean, so a prior that allows for enormous means makes for tiny safe steps: scale the
-    features, or take a prior, such that the deviation of phi' theta under it is about 2 at most.
+    The curvature grows with the mean, so a prior that allows very large means leads to very short safe steps. Scale the
+    features, or choose a prior, so that the standard deviation of phi' theta under the prior is at most about 2.
 
     Args:
         dim: number of features of an arm, and of parameters.

@@ -1,7 +1,7 @@
-"""Models with any pytree of parameters: neural networks, and likelihoods that a user brings.
+"""Models with any pytree of parameters: neural networks, and a user's own likelihoods.
 
-Posteriors see the parameters as one flat vector. A network whose parameters are all zero has no gradient to learn
-from, so these models have a starting point of their own.
+Posteriors see the parameters as one flat vector. A network whose parameters are all zero has no gradient, so these
+models have their own starting point.
 """
 
 import itertools
@@ -44,7 +44,7 @@ def unflatten(template: PyTree[Any], theta: Vector) -> PyTree[Any]:
 
 
 def away_from_zero(prior_mean: Vector, start: Vector) -> Vector:
-    """The prior mean if it says anything, else a starting point: a network at exactly zero never learns."""
+    """The prior mean if it is not zero, else a starting point: a network at exactly zero never learns."""
     return jnp.where(jnp.any(prior_mean != 0.0), prior_mean, start)
 
 
@@ -104,7 +104,7 @@ class Mlp(OutputModel):
 class Heads(Mlp):
     """f = output a of network(context), where the features of arm a are the context and, as the last one, a itself.
 
-    All arms share the hidden layers, so that a context of d features takes d inputs, whatever the number of arms.
+    All arms share the hidden layers, so that a context of d features takes d inputs for any number of arms.
     """
 
     @property
@@ -121,7 +121,7 @@ class Heads(Mlp):
 
 
 class Custom(RewardModel):
-    """A likelihood that a user brings, over the parameters in whatever shape they have."""
+    """A user's own likelihood, over parameters of any shape."""
 
     dim: int
     num_params: int
@@ -131,11 +131,11 @@ class Custom(RewardModel):
     init_of: Callable[[Array], PyTree[Any]] | None
 
     def mean(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
-        """What the user's `mean` says."""
+        """The user's `mean`."""
         return self.mean_of(unflatten(self.params, theta), features)
 
     def nll(self, theta: Vector, features: Float[Array, " dim"], reward: Scalar) -> Scalar:
-        """What the user's `nll` says."""
+        """The user's `nll`."""
         return self.nll_of(unflatten(self.params, theta), features, reward)
 
     def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
@@ -154,7 +154,7 @@ class CustomOutput(OutputModel):
     init_of: Callable[[Array], PyTree[Any]] | None
 
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
-        """What the user's `mean` says."""
+        """The user's `mean`."""
         return self.mean_of(unflatten(self.params, theta), features)
 
     def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
@@ -162,7 +162,7 @@ class CustomOutput(OutputModel):
         return f
 
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """What the user's `loss` says."""
+        """The user's `loss`."""
         return self.loss_of(f, reward)
 
     def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
@@ -189,9 +189,6 @@ def mlp(
         activation: "tanh", "square", "relu", "gelu", "silu", "softplus", "sigmoid", or a function.
         outputs: number of arms, if each is to have an output of its own over shared hidden layers. `dim` is then the
             number of features of the context, and the features of arm a are the context followed by the number a.
-
-    Returns:
-        The model.
 
     Example:
         >>> import vits
@@ -241,9 +238,6 @@ def custom(
         params: instead, a pytree of parameters, such as an Equinox module. It is the starting point of posteriors
             whose prior mean is zero.
         init_params: `init_params(key)`, a random starting point like `params`, for use instead of it.
-
-    Returns:
-        The model.
 
     Example:
         >>> import vits, jax.numpy as jnp

@@ -10,13 +10,20 @@ from typing_extensions import Unpack
 
 from vits import models, validate
 from vits.history import buffer
-from vits.potentials.autodiff import AutodiffPotential, CurvatureForm
-from vits.potentials.autodiff import resolve as resolve_curvature
-from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential
+from vits.potentials.autodiff import CURVATURES, AutodiffPotential, CurvatureForm, exact, gauss_newton
+from vits.potentials.base import (
+    Centre,
+    Data,
+    Derivatives,
+    Expectations,
+    Potential,
+    Prior,
+    gaussian_prior,
+    ridge_prior,
+)
 from vits.potentials.curvature import Curvature, Dense, LowRank
 from vits.potentials.glm import GlmPotential
 from vits.potentials.options import BufferOptions, DataOptions, SampleOptions, WindowOptions
-from vits.potentials.prior import Prior, gaussian_prior, ridge_prior
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
@@ -74,17 +81,15 @@ def potential(
     Returns:
         A quadratic potential for a linear model, sums over the observations for all others.
     """
-    validate.positive("inverse_temperature", inverse_temperature)
-    validate.positive("prior_precision", prior_precision)
     prior, window, fold_after = data.get("prior"), data.get("window"), data.get("fold_after")
     minibatch, capacity = data.get("minibatch"), data.get("capacity")
+    gaussian = ridge_prior(model.num_params, inverse_temperature=inverse_temperature, prior_precision=prior_precision)
     eta = jnp.asarray(inverse_temperature, float)
-    gaussian = ridge_prior(model.num_params, inverse_temperature=eta, prior_precision=prior_precision)
     if prior is not None:
         gaussian = gaussian_prior(model.num_params, *prior)
     if minibatch is not None:
         validate.count("minibatch", minibatch)
-    form = resolve_curvature(curvature, model)
+    form = _curvature_form(curvature, model)
     if fold_after is not None:
         _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
     store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)
@@ -119,3 +124,18 @@ def _check_folding(model: models.RewardModel, fold_after: int, **others: int | N
     for name, value in others.items():
         if value is not None:
             raise ValueError(f"{name} must be left out where observations are folded, but is {value}")
+
+
+def _curvature_form(curvature: str | CurvatureForm | None, model: models.RewardModel) -> CurvatureForm:
+    """The form with this name, if the model allows it; None stands for Gauss-Newton, or for exact where it must."""
+    if callable(curvature):
+        return curvature
+    if curvature is None:
+        return gauss_newton if isinstance(model, models.OutputModel) else exact
+    form = validate.choice("curvature", curvature, CURVATURES)
+    if curvature == "gauss_newton" and not isinstance(model, models.OutputModel):
+        raise ValueError(
+            "curvature 'gauss_newton' needs a likelihood that depends on the parameters through the mean: "
+            "give custom(mean, loss=...) instead of nll, or use 'exact'"
+        )
+    return form

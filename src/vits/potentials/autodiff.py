@@ -9,13 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 from typing_extensions import override
 
-from vits import validate
 from vits.history import BLOCK, Buffer, Minibatch, Rows
 from vits.models import OutputModel, RewardModel
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.potentials.curvature import Dense, LowRank, times
-from vits.potentials.prior import Prior
-from vits.types import Matrix, Observation, Scalar, Vector
+from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 MARGIN = 4.0
 """How much larger than where it was looked at the curvature may be where the steps go. With 2, some runs of a
@@ -123,7 +121,7 @@ class AutodiffPotential(Potential):
         return self.model.start(key, self.prior.mean)
 
     def observe(self, data: AutodiffData, observation: Observation, centre: Centre | None = None) -> AutodiffData:
-        """The history with one more row."""
+        """Append a row."""
         return AutodiffData(data.history.append(observation))
 
     @override
@@ -190,17 +188,18 @@ class AutodiffPotential(Potential):
         grads, curvature = self.derivatives(data, pair)
         return Expectations(jnp.mean(grads, axis=0), curvature.matrix)
 
-    def largest_curvature(self, data: AutodiffData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
+    def largest_curvature(self, data: AutodiffData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
-        Given B, at the steepest of theta and some points theta +- B s, where s is a vector of signs: points as far
-        from theta as draws from N(theta, B B') are. The steepest has the longest product of its Hessian with a
-        vector of signs. On a minibatch the bound is larger by the factor that keeps the noise of the sample down.
+        Given B, or one deviation for each parameter, at the steepest of theta and some points theta +- B s, where s
+        is a vector of signs: points as far from theta as draws from N(theta, B B') are. The steepest has the longest
+        product of its Hessian with a vector of signs. On a minibatch the bound is larger by the factor that keeps the
+        noise of the sample down.
         """
         if sqrt_cov is not None:
             bits = (jnp.arange(theta.shape[0])[None, :] >> jnp.arange(SIGN_VECTORS)[:, None]) & 1
             signs = 1.0 - 2.0 * bits.astype(theta.dtype)
-            offsets = signs @ sqrt_cov.T
+            offsets = signs @ sqrt_cov.T if sqrt_cov.ndim == 2 else signs * sqrt_cov[None, :]
             points = theta[None] + jnp.concatenate([jnp.zeros_like(offsets[:1]), offsets, -offsets])
             products = jax.vmap(self._hessian_times, (None, 0, None))(data, points, signs[-1])
             theta = points[jnp.argmax(jnp.linalg.norm(products, axis=1))]
@@ -227,18 +226,3 @@ def _shared_out(
         rows = phi, r, weight / points
         return tuple(jnp.broadcast_to(x, (points, *x.shape)) for x in rows)  # type: ignore[return-value]
     return tuple(x.reshape(points, -1, *x.shape[1:]) for x in (phi, r, weight))  # type: ignore[return-value]
-
-
-def resolve(curvature: str | CurvatureForm | None, model: RewardModel) -> CurvatureForm:
-    """The form itself, or the named one, if the model allows it; None is Gauss-Newton's if the model allows that."""
-    if callable(curvature):
-        return curvature
-    if curvature is None:
-        return gauss_newton if isinstance(model, OutputModel) else exact
-    form = validate.choice("curvature", curvature, CURVATURES)
-    if curvature == "gauss_newton" and not isinstance(model, OutputModel):
-        raise ValueError(
-            "curvature 'gauss_newton' needs a likelihood that depends on the parameters through the mean: "
-            "give custom(mean, loss=...) instead of nll, or use 'exact'"
-        )
-    return form

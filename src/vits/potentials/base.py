@@ -1,18 +1,88 @@
-"""What every potential offers."""
+"""What every potential offers, and the Gaussian prior that all of them add."""
 
 import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from vits.potentials.curvature import Curvature
-from vits.potentials.prior import Prior
-from vits.types import Matrix, Observation, Scalar, Vector
+from vits import linalg, validate
+from vits.potentials.curvature import Curvature, Operator, as_matrix, times
+from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 Data = Any
 """What a potential keeps of the observations: each form names its own fields."""
+
+
+class Prior(NamedTuple):
+    """The Gaussian prior N(mean, precision^-1); the precision is stored as a number or a diagonal where it can be."""
+
+    mean: Vector
+    precision: Operator
+
+    @property
+    def matrix(self) -> Matrix:
+        """The precision as a matrix."""
+        return as_matrix(self.precision, self.mean.shape[0])
+
+    def grad(self, theta: Vector) -> Vector:
+        """P0 (theta - m0)."""
+        return times(self.precision, theta - self.mean)
+
+    def spread(self, eps: Float[Array, "*n params"]) -> Float[Array, "*n params"]:
+        """B eps with B B' = P0^-1, for one vector or for each row: eps ~ N(0, I) becomes a deviation from the mean."""
+        if self.precision.ndim < 2:
+            return eps * jnp.broadcast_to(1.0 / jnp.sqrt(self.precision), eps.shape)
+        return eps @ linalg.sqrt_of_inverse(linalg.cholesky(self.precision)).T
+
+
+def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:
+    """The paper's prior N(0, I / (lambda eta))."""
+    validate.positive("inverse_temperature", inverse_temperature)
+    validate.positive("prior_precision", prior_precision)
+    precision = jnp.asarray(jnp.asarray(inverse_temperature, float) * prior_precision, float)
+    validate.positive(f"inverse_temperature * prior_precision, in {precision.dtype},", precision)
+    return Prior(jnp.zeros(num_params), precision)
+
+
+def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
+    """The prior N(mean, covariance), not scaled by eta.
+
+    Args:
+        num_params: number of parameters of the model.
+        mean: a number for all parameters, or one for each.
+        covariance: a variance for all parameters, one for each, or a covariance matrix.
+    """
+    mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
+    if mean.ndim > 0:
+        validate.shape("the prior's mean", mean, (num_params,))
+    validate.finite("the prior's mean", mean)
+    if covariance.ndim == 2:
+        validate.shape("the prior's covariance", covariance, (num_params, num_params))
+        _check_positive_definite(covariance)
+        precision = jnp.linalg.inv(covariance)
+        precision = 0.5 * (precision + precision.T)
+    else:
+        if covariance.ndim > 0:
+            validate.shape("the prior's covariance", covariance, (num_params,))
+        validate.positive("the prior's covariance", covariance)
+        precision = 1.0 / covariance
+    return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
+
+
+def _check_positive_definite(covariance: Matrix) -> None:
+    if validate.is_traced(covariance):
+        return
+    validate.finite("the prior's covariance", covariance)
+    matrix = np.asarray(covariance)
+    if not np.allclose(matrix, matrix.T):
+        raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {matrix.tolist()}")
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest <= 0.0:
+        raise ValueError(f"the prior's covariance must be positive definite, but has the eigenvalue {smallest:g}")
 
 
 class Centre(NamedTuple):
@@ -20,6 +90,13 @@ class Centre(NamedTuple):
 
     mean: Vector
     sqrt_cov: Matrix | None = None
+
+
+class News(NamedTuple):
+    """What one observation adds to U around a centre: slope phi to its gradient, weight phi phi' to its Hessian."""
+
+    slope: Scalar
+    weight: Scalar
 
 
 class Expectations(NamedTuple):
@@ -75,8 +152,20 @@ class Potential(eqx.Module):
 
     @property
     def sees_again(self) -> bool:
-        """Whether later rounds look at an observation again: if not, what a round did not learn from it is lost."""
+        """Whether later rounds use an observation again; if not, what a round has not learned from it is lost."""
         return True
+
+    @property
+    def grows_by_rows(self) -> bool:
+        """Whether derivatives at the centre of a round are those from before it plus the `news` of the observation.
+
+        It says so only where that saves work: for wide models.
+        """
+        return False
+
+    def news(self, observation: Observation, centre: Centre) -> News:
+        """What an observation adds, if the potential grows by rows."""
+        raise NotImplementedError
 
     @property
     def longest_menu(self) -> int | None:
@@ -93,18 +182,24 @@ class Potential(eqx.Module):
         """E grad U_t and E hess U_t under N(mean, B B')."""
 
     @abc.abstractmethod
-    def largest_curvature(self, data: Data, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
+    def largest_curvature(self, data: Data, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """An upper estimate of the Hessian's largest eigenvalue, for choosing steps.
 
         It is for points near theta or, given B, for draws from N(theta, B B').
         """
 
     def start(self, key: Key[Array, ""]) -> Vector:
-        """Where a posterior starts: the prior mean, unless the model could not learn from there."""
+        """Where a posterior starts: the prior mean, unless the model cannot learn from there."""
         return self.prior.mean
 
+    def drawn_start(self, key: Key[Array, ""]) -> Vector:
+        """The same plus a draw from the prior around zero."""
+        start_key, draw_key = jax.random.split(key)
+        start = self.start(start_key)
+        return start + self.prior.spread(jax.random.normal(draw_key, start.shape, start.dtype))
+
     def minibatch(self, key: Key[Array, ""], data: Data) -> Data:
-        """The data as a step looks at them: all of them, or a random sample that stands for all."""
+        """The data that a step uses: all of them, or a random sample."""
         return data
 
     def inflation(self, data: Data) -> Scalar:

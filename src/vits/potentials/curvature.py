@@ -47,6 +47,11 @@ class Curvature(eqx.Module):
     def matrix(self) -> Matrix:
         """A, formed."""
 
+    @property
+    @abc.abstractmethod
+    def diagonal(self) -> Vector:
+        """A_ii."""
+
     @abc.abstractmethod
     def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
         """A x."""
@@ -59,6 +64,11 @@ class Curvature(eqx.Module):
     def largest(self) -> Scalar:
         """An upper bound on |A|_2."""
 
+    @property
+    def sqrt_of_inverse(self) -> Matrix | None:
+        """B with B B' = A^-1, where it takes no decomposition; else None."""
+        return None
+
 
 class Dense(Curvature):
     """A symmetric matrix that is worth forming."""
@@ -69,6 +79,11 @@ class Dense(Curvature):
     @override
     def matrix(self) -> Matrix:
         return self.entries
+
+    @property
+    @override
+    def diagonal(self) -> Vector:
+        return jnp.diagonal(self.entries)
 
     @override
     def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
@@ -89,6 +104,14 @@ class LowRank(Curvature):
     left: Float[Array, "rank params"]
     right: Float[Array, "rank params"]
     base: Operator | None = None
+
+    @property
+    @override
+    def diagonal(self) -> Vector:
+        product = jnp.sum(self.left * self.right, axis=0)
+        if self.base is None:
+            return product
+        return product + (jnp.diagonal(self.base) if self.base.ndim == 2 else self.base)
 
     @override
     def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
@@ -118,3 +141,39 @@ class LowRank(Curvature):
     def matrix(self) -> Matrix:
         product = self.left.T @ self.right
         return product if self.base is None else as_matrix(self.base, product.shape[0]) + product
+
+
+class Updated(Curvature):
+    """A = base + rows' diag(weights) rows, for few rows and a base with known B B' = base^-1, B = base_root."""
+
+    base: Matrix
+    base_root: Matrix
+    rows: Float[Array, "rank params"]
+    weights: Float[Array, " rank"]
+
+    @property
+    @override
+    def matrix(self) -> Matrix:
+        return self.base + (self.rows.T * self.weights[None, :]) @ self.rows
+
+    @property
+    @override
+    def diagonal(self) -> Vector:
+        return jnp.diagonal(self.base) + self.weights @ jnp.square(self.rows)
+
+    @override
+    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
+        return self.matrix @ x
+
+    @override
+    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
+        return Dense(self.matrix).gap_times(sqrt_precision)
+
+    @override
+    def largest(self) -> Scalar:
+        return Dense(self.matrix).largest()
+
+    @property
+    @override
+    def sqrt_of_inverse(self) -> Matrix | None:
+        return linalg.updated_root(self.base_root, self.rows, self.weights)

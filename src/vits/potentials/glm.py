@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from vits import linalg
 from vits.history import Buffer, Rows
+from vits.history.base import BLOCK
 from vits.models import Glm
 from vits.potentials import leading
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential
-from vits.potentials.curvature import Dense, largest, times
+from vits.potentials.base import Centre, Derivatives, Expectations, News, Potential, Prior
+from vits.potentials.curvature import Dense, Updated, largest, times
 from vits.potentials.leading import Leading
-from vits.potentials.prior import Prior
-from vits.types import Matrix, Observation, Scalar, Vector
+from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 REACH = 3.0
 """How many standard deviations of f a curvature that has no bound is looked at away from theta."""
@@ -26,11 +26,19 @@ NARROW = 64
 """Up to this many parameters the largest curvature is bounded by products of matrices; beyond, without a matrix."""
 
 
+FEW = 0.25
+"""Up to this many rows in the window for each parameter, a wide potential that folds keeps a root of what it folded."""
+
+
 class Folded(NamedTuple):
-    """The prior and the observations that have left the history: 1/2 theta' precision theta - linear' theta."""
+    """The prior and the observations that have left the history: 1/2 theta' precision theta - linear' theta.
+
+    `root` is B with B B' = precision^-1, where it is kept.
+    """
 
     precision: Matrix
     linear: Vector
+    root: Matrix | None = None
 
 
 class GlmData(NamedTuple):
@@ -73,7 +81,7 @@ class GlmPotential(Potential):
         return GlmData(
             self.buffer.init(self.model.dim, by_columns=True),
             bound=self.prior.matrix if is_bounded and is_narrow and self.buffer.window is None else None,
-            folded=Folded(self.prior.matrix, times(self.prior.precision, self.prior.mean)) if self.folds else None,
+            folded=self._nothing_folded() if self.folds else None,
             leading=leading.unknown(self.model.num_params, largest(self.prior.precision)) if follows else None,
         )
 
@@ -109,21 +117,29 @@ class GlmPotential(Potential):
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
-            return phi.T @ (self.inverse_temperature * weight * self.model.dloss(phi @ theta, r))
+            return phi.T @ (self.inverse_temperature * weight * self.model.dloss(_outputs(phi, theta), r))
 
         return data.history.sum(term, self._past_grad(data, theta))
 
     def derivatives(self, data: GlmData, thetas: Float[Array, "points params"]) -> Derivatives:
         """The gradient at each point, and eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all."""
 
-        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
+        def row_terms(
+            phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+        ) -> tuple[Float[Array, "points d"], Float[Array, "n d"], Float[Array, " n"]]:
             f, eta = thetas @ phi.T, self.inverse_temperature
             rewards = jnp.broadcast_to(r, f.shape)
             grads = ((eta * weight)[None, :] * self.model.dloss(f, rewards)) @ phi
-            gram = _gram(phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0))
-            return Derivatives(grads, Dense(gram))
+            return grads, phi, eta * weight * jnp.mean(self.model.d2loss(f, rewards), axis=0)
+
+        def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
+            grads, _, weights = row_terms(phi, r, weight)
+            return Derivatives(grads, Dense(_gram(phi, weights)))
 
         past = jax.vmap(self._past_grad, (None, 0))(data, thetas)
+        if data.folded is not None and data.folded.root is not None:
+            grads, rows, weights = data.history.sum(row_terms)
+            return Derivatives(past + grads, Updated(data.folded.precision, data.folded.root, rows, weights))
         return data.history.sum(term, Derivatives(past, Dense(self._past_precision(data))))
 
     @property
@@ -136,18 +152,29 @@ class GlmPotential(Potential):
     def is_convex(self) -> bool:
         return True
 
+    @property
+    @override
+    def grows_by_rows(self) -> bool:
+        forgets = self.buffer.window is not None and not self.folds
+        return self.model.num_params > NARROW and self.batch_size is None and not forgets
+
+    @override
+    def news(self, observation: Observation, centre: Centre) -> News:
+        dloss, d2loss = self._expanded(observation.features, observation.reward, centre)[1:]
+        return News(self.inverse_temperature * dloss[0], self.inverse_temperature * d2loss[0])
+
     def expectations(self, key: Key[Array, ""], data: GlmData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """By quadrature, without noise: f_s ~ N(phi_s' mean, |B' phi_s|^2), one dimension each."""
         deviations = _deviations(sqrt_cov)
 
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Expectations:
-            dloss, d2loss = self.model.expected_derivatives(phi @ mean, deviations(phi), r)
+            dloss, d2loss = self.model.expected_derivatives(_outputs(phi, mean), deviations(phi), r)
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
         return data.history.sum(term, Expectations(self._past_grad(data, mean), self._past_precision(data)))
 
-    def largest_curvature(self, data: GlmData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
+    def largest_curvature(self, data: GlmData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
 
         Near means within 1, and `REACH` standard deviations more if B is given. On a minibatch it is larger by the
@@ -163,7 +190,7 @@ class GlmPotential(Potential):
         def steepest(phi: Float[Array, "n d"], r: Float[Array, " n"]) -> Float[Array, " n"]:
             if self.model.max_d2loss is not None:
                 return jnp.full_like(r, self.model.max_d2loss)
-            f, reach = phi @ theta, jnp.ones_like(r)
+            f, reach = _outputs(phi, theta), jnp.ones_like(r)
             if deviations is not None:
                 reach = reach + REACH * deviations(phi)
             nearby = [self.model.d2loss(f + offset, r) for offset in (-reach, jnp.zeros_like(f), reach)]
@@ -213,26 +240,48 @@ class GlmPotential(Potential):
             return self.prior.grad(theta)
         return data.folded.precision @ theta - data.folded.linear
 
+    def _nothing_folded(self) -> Folded:
+        precision, few = self.prior.matrix, FEW * self.model.num_params
+        is_known = self.grows_by_rows and self.buffer.window is not None and self.buffer.window <= min(few, BLOCK)
+        root = linalg.sqrt_of_inverse(linalg.cholesky(precision)) if is_known else None
+        return Folded(precision, times(self.prior.precision, self.prior.mean), root)
+
     def _fold(self, folded: Folded, row: tuple[Vector, Scalar], centre: Centre) -> Folded:
         """Add one observation by its expansion; an empty row, phi = 0, adds nothing."""
         phi, reward = row
-        f, r = (phi @ centre.mean)[None], reward[None]
-        if centre.sqrt_cov is None:
-            dloss, d2loss = self.model.dloss(f, r), self.model.d2loss(f, r)
-        else:
-            dloss, d2loss = self.model.expected_derivatives(f, jnp.linalg.norm(phi @ centre.sqrt_cov)[None], r)
+        f, dloss, d2loss = self._expanded(phi, reward, centre)
         tempered = self.inverse_temperature * phi
+        root = folded.root
+        if root is not None:
+            root = linalg.updated_root(root, phi[None], self.inverse_temperature * d2loss)
         return Folded(
             precision=folded.precision + jnp.outer(d2loss * tempered, phi),
             linear=folded.linear + (d2loss * f - dloss) * tempered,
+            root=root,
         )
 
+    def _expanded(
+        self, phi: Vector, reward: Scalar, centre: Centre
+    ) -> tuple[Float[Array, " 1"], Float[Array, " 1"], Float[Array, " 1"]]:
+        """f, l' and l'' of one observation at the centre, the last two averaged over it if it has a spread."""
+        f, r = (phi @ centre.mean)[None], reward[None]
+        if centre.sqrt_cov is None:
+            return f, self.model.dloss(f, r), self.model.d2loss(f, r)
+        return f, *self.model.expected_derivatives(f, jnp.linalg.norm(phi @ centre.sqrt_cov)[None], r)
 
-def _deviations(sqrt_cov: Float[Array, "d d"]) -> Callable[[Float[Array, "n d"]], Float[Array, " n"]]:
+
+def _deviations(sqrt_cov: Spread) -> Callable[[Float[Array, "n d"]], Float[Array, " n"]]:
     """|B' phi| of every row: the standard deviations of f."""
+    if sqrt_cov.ndim == 1:
+        return lambda phi: jnp.linalg.norm(phi * sqrt_cov[None, :], axis=1)
     # B' for its own sake: transposed within a product, it would make that run along first axes.
     transposed = jax.lax.optimization_barrier(sqrt_cov.T)  # type: ignore[no-untyped-call]
     return lambda phi: jnp.linalg.norm(transposed @ phi.T, axis=0)
+
+
+def _outputs(phi: Float[Array, "n d"], theta: Float[Array, " d"]) -> Float[Array, " n"]:
+    """f = Phi theta, for Phi that lies in columns: long ones would be copied to rows first."""
+    return phi @ theta if phi.shape[1] <= NARROW else theta @ phi.T
 
 
 def _gram(phi: Float[Array, "n d"], weights: Float[Array, " n"]) -> Float[Array, "d d"]:

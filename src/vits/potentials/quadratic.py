@@ -8,10 +8,9 @@ from jaxtyping import Array, Float, Int, Key
 from typing_extensions import override
 
 from vits import linalg
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential
+from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.potentials.curvature import Dense
-from vits.potentials.prior import Prior
-from vits.types import Matrix, Observation, Scalar, Vector
+from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 
 class QuadraticData(NamedTuple):
@@ -56,7 +55,7 @@ class Quadratic(Potential):
         return data.precision @ theta - data.linear
 
     def derivatives(self, data: QuadraticData, thetas: Float[Array, "points params"]) -> Derivatives:
-        """eta (V theta - b) at each point, and eta V whatever the points."""
+        """eta (V theta - b) at each point, and eta V, which is the same at all points."""
         return Derivatives(jax.vmap(self.grad, (None, 0))(data, thetas), Dense(data.precision))
 
     @property
@@ -68,6 +67,6 @@ class Quadratic(Potential):
         """The gradient at the mean and eta V: exact, since U is quadratic."""
         return Expectations(self.grad(data, mean), data.precision)
 
-    def largest_curvature(self, data: QuadraticData, theta: Vector, sqrt_cov: Matrix | None = None) -> Scalar:
+    def largest_curvature(self, data: QuadraticData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """A true upper bound on lmax(eta V)."""
         return linalg.largest_eigenvalue_bound(data.precision)

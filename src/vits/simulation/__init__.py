@@ -8,16 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
+from typing_extensions import override
 
 from vits import validate
 from vits.environments.base import Environment, Params
 from vits.history import with_capacity
 from vits.policies import Policy, PosteriorPolicy
-from vits.simulation import programs, sharing
-from vits.simulation.programs import SEGMENT, Trace
-from vits.simulation.recorded import Recorded
-from vits.simulation.sharing import Shares
-from vits.types import Round
+from vits.simulation import programs
+from vits.simulation.programs import SEGMENT, Shares, Trace
+from vits.types import Info, Observation, Round, new_info
 
 __all__ = ["SEGMENT", "Trace", "replay", "rounds", "simulate", "simulate_each", "worlds"]
 
@@ -44,7 +43,7 @@ def simulate(
         horizon: rounds.
         seeds: how many, or which ones; they must differ.
         progress: called from time to time with the number of rounds just played, summed over seeds.
-        workers: number of threads that share the seeds; all cores by default (see `sharing`).
+        workers: number of threads that share the seeds; all cores by default (see `programs.Shares`).
 
     Returns:
         The trace: `.regret`, `.action`, `.reward` of shape (seeds, horizon), and `.info`.
@@ -81,7 +80,7 @@ def simulate_each(
         horizon: rounds.
         seeds: how many, or which ones; as many as there are policies. A seed may be played by several policies.
         progress: called from time to time with the number of rounds just played, summed over seeds.
-        workers: number of threads; all cores by default (see `sharing`).
+        workers: number of threads; all cores by default (see `programs.Shares`).
 
     Returns:
         The trace, as of `simulate`.
@@ -101,6 +100,26 @@ def simulate_each(
     return programs.run(_key(key), environment, policies, horizon, indices, True, progress=progress, shares=shares)
 
 
+class _Recorded(Policy):
+    """Plays recorded actions; its state is the round."""
+
+    actions: Int[Array, "*seeds horizon"]
+
+    @override
+    def init(self, key: Key[Array, ""]) -> Int[Array, ""]:
+        return jnp.asarray(0)
+
+    @override
+    def act(self, key: Key[Array, ""], state: Int[Array, ""], arms: Float[Array, "arms dim"]) -> Int[Array, ""]:
+        return self.actions[state]
+
+    @override
+    def update(
+        self, key: Key[Array, ""], state: Int[Array, ""], observation: Observation
+    ) -> tuple[Int[Array, ""], Info]:
+        return state + 1, new_info(is_finite=jnp.isfinite(observation.reward))
+
+
 def replay(
     key: Key[Array, ""] | Array | int,
     environment: Environment,
@@ -116,9 +135,6 @@ def replay(
         actions: the arm played by each seed in each round.
         seeds: those of the simulation.
 
-    Returns:
-        The trace.
-
     Example:
         >>> import numpy as np, vits
         >>> world = vits.environments.linear(zeta=1.0, dim=3, num_arms=4)
@@ -126,14 +142,14 @@ def replay(
         >>> bool(np.allclose(replay(0, world, trace.action, seeds=2).regret, trace.regret))
         True
     """
-    recorded = Recorded(jnp.asarray(actions, int))
+    recorded = _Recorded(jnp.asarray(actions, int))
     return simulate_each(key, environment, recorded, actions.shape[1], seeds=seeds)
 
 
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
     """What the environment fixes for each seed, on a leading axis: the worlds that `simulate` plays in."""
     _check_environment(environment)
-    return programs.worlds(_key(key), environment, _seed_indices(seeds), sharing.current().groups)
+    return programs.worlds(_key(key), environment, _seed_indices(seeds), programs.current_shares().groups)
 
 
 def rounds(
@@ -176,7 +192,7 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
     if isinstance(policy, PosteriorPolicy) and policy.model.dim != environment.dim:
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     if workers is None:
-        return with_capacity(policy, horizon), sharing.current()
+        return with_capacity(policy, horizon), programs.current_shares()
     validate.count("workers", workers)
     return with_capacity(policy, horizon), Shares(workers, workers)
 

@@ -1,8 +1,11 @@
 """The compiled programs of a simulation, and the threads that run them."""
 
+import contextlib
+import contextvars
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, cast
 
@@ -15,11 +18,39 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from vits import linalg
 from vits.environments.base import Environment, Params
 from vits.policies import Policy
-from vits.simulation.sharing import Shares
 from vits.types import Info, Observation, Round, Scalar, State
 
 SEGMENT = 100
 """Rounds between two reports of progress."""
+
+
+class Shares(NamedTuple):
+    """The seeds are split into at most `groups` groups of one size, which are played in `threads` threads.
+
+    XLA compiles a program for the size of a group, and may sum in another order when the size differs. So the number of
+    groups decides the last bits of the results, and the number of threads does not.
+    """
+
+    groups: int
+    threads: int
+
+
+_SHARES: contextvars.ContextVar[Shares | None] = contextvars.ContextVar("shares", default=None)
+
+
+def current_shares() -> Shares:
+    """What `shared` sets; by default as many groups and threads as there are cores."""
+    return _SHARES.get() or Shares(os.cpu_count() or 1, os.cpu_count() or 1)
+
+
+@contextlib.contextmanager
+def shared(shares: Shares) -> Iterator[None]:
+    """Use these numbers within the context, for example those of another machine whose results are to be repeated."""
+    token = _SHARES.set(shares)
+    try:
+        yield
+    finally:
+        _SHARES.reset(token)
 
 
 class Trace(NamedTuple):

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -15,8 +15,9 @@ from vits import algorithms, catalogue, environments, models, validate
 from vits.environments.base import Environment
 from vits.files import Arrays
 from vits.lab import results
-from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
-from vits.lab.results import Key, Row
+from vits.lab.experiments import tuned
+from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.results import BEST, WRITTEN, Key, Row
 from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
 from vits.types import REASONS, Reason
@@ -95,6 +96,8 @@ class RegretExperiment(Experiment):
     seed: int = 0
     chunk: int = 50
     """Seeds that are played, and stored, together."""
+    reading: str = BEST
+    """How the paper is read: one of `vits.lab.results.READINGS`."""
 
     decides: ClassVar[frozenset[str]] = frozenset()
     """Hyperparameters that the experiment sets itself, so that there is nothing to tune."""
@@ -120,7 +123,12 @@ class RegretExperiment(Experiment):
         return tuned or tuple(world.label for world in self.worlds)
 
     def tuning_worlds(self) -> tuple[World, ...]:
-        """The worlds in which contenders can be tuned: those that set no hyperparameters."""
+        """The worlds in which contenders can be tuned: those that set no hyperparameters.
+
+        Read as written, all worlds have settings of the paper's grids, and can be tuned without them.
+        """
+        if self.reading == WRITTEN:
+            return tuple(dataclasses.replace(world, hyperparameters={}) for world in self.worlds)
         return tuple(world for world in self.worlds if not world.hyperparameters)
 
     @property
@@ -151,7 +159,7 @@ class RegretExperiment(Experiment):
         validate.count("horizon", self.horizon)
         validate.count("seeds", self.seeds)
         counts = [seeds.get((world.label, name), self.seeds) for world in self.worlds for name in self.labels]
-        check_size(-(-sum(counts) // max(len(counts), 1)), self.horizon, len(counts))
+        validate.run_size(-(-sum(counts) // max(len(counts), 1)), self.horizon, len(counts))
         content = self.content()
         return [
             cell
@@ -194,7 +202,7 @@ class RegretExperiment(Experiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        return regret_row(*cell.key, cell.hyperparameters, arrays)
+        return regret_row(cell.environment, cell.algorithm, cell.hyperparameters, arrays)
 
     @override
     def only(self, names: list[str]) -> "RegretExperiment":
@@ -210,13 +218,14 @@ class RegretExperiment(Experiment):
 def trace_arrays(trace: Trace) -> Arrays:
     """What of a trace is stored: the curves in full, the diagnostics as counts per seed."""
     info = trace.info
+    reasons = np.stack([np.bincount(codes, minlength=len(Reason)) for codes in np.asarray(info.reason)])
     return {
         "regret": trace.regret,
         "action": np.asarray(trace.action, np.int32),
         "reward": trace.reward,
         "failed": trace.failed,
-        "rejected": np.sum(info.rejected, axis=1),
-        "reasons": np.stack([np.bincount(reasons, minlength=len(Reason)) for reasons in np.asarray(info.reason)]),
+        "rejected": np.sum(reasons[:, Reason.FINE + 1 :], axis=1),
+        "reasons": reasons,
         "step_capped": np.sum(info.step_capped, axis=1),
         "unstable": np.sum(np.asarray(info.stiffness) >= 1.0, axis=1),
         "refreshed": np.sum(info.refreshed, axis=1),
@@ -272,3 +281,15 @@ class BanditExperiment(RegretExperiment):
 def named_policy(contender: Contender, model: models.RewardModel, own: None = None) -> Policy:
     """The algorithm that a contender names, with its hyperparameters."""
     return algorithms.make(contender.algorithm, model, **contender.hyperparameters)
+
+
+Regret = TypeVar("Regret", bound=RegretExperiment)
+
+
+def as_written(experiment: Regret) -> Regret:
+    """The same experiment read as the paper is written: its worlds alone, with the settings of the paper's grids."""
+    worlds = tuple(
+        dataclasses.replace(world, hyperparameters=tuned.settings(experiment.name, world.label, WRITTEN))
+        for world in experiment.tuning_worlds()
+    )
+    return dataclasses.replace(experiment, reading=WRITTEN, worlds=worlds)

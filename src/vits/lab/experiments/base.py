@@ -1,23 +1,22 @@
-"""What every experiment offers: cells to compute, rows and claims from what they found."""
+"""What every experiment offers: cells to compute, rows and claims; and how a request becomes an experiment."""
 
 import abc
 import dataclasses
 import json
-import os
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from vits import catalogue
 from vits.files import Arrays
-from vits.lab.results import Claim, Key, Results, Row
+from vits.lab.results import Claim, Key, Record, Results, Row
 
 Advance = Callable[[int], None]
 """Called with the cost of what was just computed."""
 
-MOST_ROUNDS = 10**10
-"""A run with more rounds is refused: at a million rounds a second it takes three hours."""
-
-BYTES_PER_ROUND = 12
-"""Memory that the results of a round take: regret, action and reward."""
+MOST_SEEDS = 2000
+"""The cap of runs until all claims are decided, unless another is given."""
 
 
 class Cell(NamedTuple):
@@ -82,23 +81,69 @@ class Experiment(abc.ABC):
         return dict(json.loads(json.dumps(dataclasses.asdict(self), default=str)))
 
 
-def check_size(seeds: int, horizon: int, curves: int) -> None:
-    """Refuse a run whose results do not fit into memory, or which would take forever.
+class Request(NamedTuple):
+    """An experiment of the catalogue, and what to change of its preset; None leaves the preset's value."""
 
-    Args:
-        seeds: seeds of each curve.
-        horizon: rounds of each seed.
-        curves: pairs of an environment and an algorithm; all are in memory when the summary is written.
-    """
-    rounds = seeds * horizon * curves
-    if rounds > MOST_ROUNDS:
+    experiment: str
+    preset: str = "quick"
+    algorithms: Sequence[str] | None = None
+    seeds: int | None = None
+    horizon: int | None = None
+    data: Path | None = None
+    tuning_seeds: int | None = None
+    """Try the grids with this many tuning seeds, instead of running the preset's settings."""
+    most_seeds: int | None = None
+    """Add seeds until all claims are decided or rows have this many."""
+
+
+def plan(request: Request) -> tuple[Experiment, Record]:
+    """The experiment that a request asks for, and the record of the request."""
+    row = catalogue.experiment(request.experiment, request.preset)
+    if request.data is not None and row.data_set is None:
         raise ValueError(
-            f"{curves} curves of {seeds:,} seeds and {horizon:,} rounds are {rounds:,} rounds, "
-            f"but at most {MOST_ROUNDS:,} can be run; use fewer seeds or a shorter horizon"
+            f"experiment '{request.experiment}' reads no data set; leave out --data, which is {request.data}"
         )
-    need, memory = BYTES_PER_ROUND * rounds, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > memory:
-        raise ValueError(
-            f"{curves} curves of {seeds:,} seeds and {horizon:,} rounds need {need / 1e9:,.0f} GB of memory, "
-            f"but this machine has {memory / 1e9:,.0f} GB; use fewer seeds or a shorter horizon"
-        )
+    preset = catalogue.presets(request.experiment)[request.preset]
+    names = ("seeds", "horizon", "data")
+    changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
+    asked = dataclasses.replace(preset, **changes)
+    if request.algorithms is not None:
+        asked = asked.only(list(request.algorithms))
+    usual = preset
+    if request.tuning_seeds is not None:
+        from vits.lab.experiments.tuning import tuning  # imports JAX
+
+        usual, asked = (tuning(each, tuning_seeds=request.tuning_seeds) for each in (preset, asked))
+    record = Record(command=command(request), changes=_numbers_changed(request, preset) + _names_changed(usual, asked))
+    return asked, record
+
+
+def command(request: Request) -> str:
+    """The command that gives the same run. It names no folder: results and data may be anywhere."""
+    verb = "run" if request.tuning_seeds is None else "tune"
+    words = ["vits", verb, request.experiment, "--preset", request.preset]
+    options: dict[str, Any] = {
+        "--tuning-seeds": request.tuning_seeds,
+        "--seeds": request.seeds,
+        "--horizon": request.horizon,
+        "--algorithms": ",".join(request.algorithms) if request.algorithms else None,
+    }
+    if request.most_seeds is not None:
+        words += ["--until-decided", "--max-seeds", str(request.most_seeds)]
+    words += [word for name, value in options.items() if value is not None for word in (name, str(value))]
+    return shlex.join(words)
+
+
+def _numbers_changed(request: Request, preset: Any) -> list[str]:
+    return [
+        f"{name} {getattr(request, name):,} instead of {getattr(preset, name):,}"
+        for name in ("seeds", "horizon")
+        if getattr(request, name) not in (None, getattr(preset, name))
+    ]
+
+
+def _names_changed(usual: Experiment, asked: Experiment) -> list[str]:
+    """Algorithms that were left out or added; their order decides nothing."""
+    missing = [name for name in usual.labels if name not in asked.labels]
+    added = [name for name in asked.labels if name not in usual.labels]
+    return [f"{word} {', '.join(names)}" for word, names in (("without", missing), ("with", added)) if names]

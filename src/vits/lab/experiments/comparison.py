@@ -1,4 +1,4 @@
-"""The paper's comparison table (section 4), with measurements in place of marks.
+"""The paper's comparison table (section 4), with measurements instead of marks.
 
 The paper gives LinTS, LinUCB, FG-TS, VITS, its Hessian-free form, LMC-TS and VTS marks from ++ to -: for the regret
 bound that is known of them, their complexity and their robustness against conditioning; and it says which are for
@@ -30,10 +30,10 @@ from vits.policies import Policy
 from vits.types import Observation, Round, State
 
 WARM = 100
-"""Rounds that are played before those that are timed: who looks at all data again has some to look at."""
+"""Rounds that are played before those that are timed, for algorithms whose cost grows with the data."""
 
 BLOCK = 100
-"""Rounds that are timed at once; always the same ones, because for some a round costs more the later it is."""
+"""Rounds that are timed together; always the same ones, because later rounds cost more for some algorithms."""
 
 CALLS = 20
 """How often the program is called to play nothing; the best counts."""
@@ -45,7 +45,7 @@ class Comparison(BanditExperiment):
 
     dims: tuple[int, ...]
     blocks: int
-    """How often a round is timed; the best counts, because whatever else the machine does can only add."""
+    """How often a round is timed; the best counts, because other work of the machine only adds time."""
 
     @override
     def cells(self) -> list[Cell]:

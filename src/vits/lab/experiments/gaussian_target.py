@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from vits import algorithms, models, steps, validate
 from vits.inference.base import GaussianPosterior, Posterior
-from vits.inference.draws import Plain
+from vits.inference.variational import Plain
 from vits.policies import PosteriorPolicy
 from vits.potentials import Prior, Quadratic
 from vits.types import Info, Observation, Scalar, State

@@ -8,10 +8,11 @@ from typing_extensions import override
 
 from vits.lab import compare
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, World
+from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, World, as_written
 from vits.lab.experiments.statements import Statement, alike, cheaper, final, less, scored
 from vits.lab.results import Claim, Results
 
+ZETAS = (0.1, 1.0)
 POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 
 
@@ -75,8 +76,11 @@ EXPERIMENT = Linear(
     name="linear",
     title="Linear bandit",
     worlds=(
-        *(World(f"zeta={zeta:g}", "linear", {"zeta": zeta}) for zeta in (0.1, 1.0)),
-        *(World(f"zeta={zeta:g}, tuned", "linear", {"zeta": zeta}, tuned.LINEAR[zeta]) for zeta in (0.1, 1.0)),
+        *(World(f"zeta={zeta:g}", "linear", {"zeta": zeta}) for zeta in ZETAS),
+        *(
+            World(f"zeta={zeta:g}, tuned", "linear", {"zeta": zeta}, tuned.settings("linear", f"zeta={zeta:g}"))
+            for zeta in ZETAS
+        ),
     ),
     contenders=(
         *(Contender(name, name, POSTERIOR) for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts")),
@@ -95,4 +99,14 @@ FIGURE = dataclasses.replace(EXPERIMENT, worlds=EXPERIMENT.worlds[:2], seeds=100
 )
 """The paper's figure and its contenders: about a minute, and enough seeds to decide what is clear."""
 
-PRESETS = {"paper": EXPERIMENT, "quick": dataclasses.replace(EXPERIMENT, seeds=20), "figure": FIGURE}
+WRITTEN = as_written(
+    EXPERIMENT.only(["vits_i", "vits_ii", "vits_ii_hf", "lin_ts", "lmc_ts(10)", "lmc_ts(50)", "vts", "uniform"])
+)
+"""The paper's algorithms to the letter. It has no grid for VTS, which keeps its defaults."""
+
+PRESETS = {
+    "paper": EXPERIMENT,
+    "written": WRITTEN,
+    "quick": dataclasses.replace(EXPERIMENT, seeds=20),
+    "figure": FIGURE,
+}

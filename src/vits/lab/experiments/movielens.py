@@ -11,21 +11,19 @@ import jax
 import jax.numpy as jnp
 from typing_extensions import override
 
-from vits import algorithms, catalogue, models, simulation
+from vits import algorithms, catalogue, models, simulation, validate
 from vits.datasets import movielens as ratings
 from vits.environments.base import Environment
 from vits.environments.movielens import SCALES, MoviePrior, from_factors, movie_prior
 from vits.environments.movielens import MovieLens as Movies
 from vits.files import Arrays
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, World, regret_row
+from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, World, as_written, regret_row
 from vits.lab.experiments.base import Cell
 from vits.lab.experiments.statements import cheaper, less, scored
 from vits.lab.results import Claim, Results, Row
 from vits.policies import Policy
 from vits.simulation import Trace, replay
-
-_TUNED = "tempered, tuned"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,26 +47,30 @@ class MovieLens(RegretExperiment):
     data: str | Path | None = None
     """Where the ratings are; see `vits.datasets.movielens.find`."""
     edition: ratings.Edition = ratings.ML_1M
+    starts: int = 1
+    """Factorisations with different starts; each seed draws one of them."""
 
     @functools.cached_property
-    def _ratings(self) -> ratings.Factorised:
-        """The ratings, read and hashed once for all worlds and cells."""
-        return ratings.factorised(self.data, edition=self.edition)
+    def _factorised(self) -> list[ratings.Factorised]:
+        """The ratings, read and hashed once for all worlds and cells, from each start."""
+        validate.count("starts", self.starts)
+        return [ratings.factorised(self.data, edition=self.edition, seed=start) for start in range(self.starts)]
 
     @override
     def settings(self) -> dict[str, Any]:
         """Everything needed to run it again; the data by their checksum, since they may be anywhere."""
-        return {**super().settings(), "data": self._ratings.md5}
+        return {**super().settings(), "data": self._factorised[0].md5}
 
     @override
     def content(self) -> list[Any]:
-        return [self._ratings.md5]
+        md5 = self._factorised[0].md5
+        return [md5] if self.starts == 1 else [md5, {"starts": self.starts}]
 
     @override
     def stage(self, world: World) -> Stage:
         """The movies; every seed has a prior from those it drew."""
         assert isinstance(world, MovieWorld)
-        environment = from_factors(self._ratings.factors, **world.arguments)
+        environment = from_factors([each.factors for each in self._factorised], **world.arguments)
 
         def policy(contender: Contender, model: models.RewardModel, prior: MoviePrior) -> Policy:
             return _policy(contender, model, world, environment.num_arms, prior)
@@ -87,7 +89,7 @@ class MovieLens(RegretExperiment):
 
     @override
     def tuning_worlds(self) -> tuple[World, ...]:
-        """One for each kind of prior: eta is what is tuned."""
+        """One for each kind of prior, because eta is what is tuned; read as written, the prior is not tempered."""
         kinds: dict[str, MovieWorld] = {}
         for world in super().tuning_worlds():
             assert isinstance(world, MovieWorld)
@@ -150,7 +152,12 @@ EXPERIMENT = MovieLens(
         MovieWorld("eta=1", "movielens", inverse_temperature=1.0),
         MovieWorld("eta=100", "movielens", inverse_temperature=100.0),
         MovieWorld("untempered", "movielens", inverse_temperature=10.0, tempered=False),
-        MovieWorld(_TUNED, "movielens", hyperparameters=tuned.MOVIELENS, inverse_temperature=10.0),
+        MovieWorld(
+            "tempered, tuned",
+            "movielens",
+            hyperparameters=tuned.settings("movielens", "tempered"),
+            inverse_temperature=10.0,
+        ),
     ),
     contenders=(
         Contender("vits_ii", "vits_ii"),
@@ -166,11 +173,17 @@ EXPERIMENT = MovieLens(
     horizon=5000,
     seeds=50,
     chunk=10,
+    starts=10,
 )
 
 PRESETS = {
     "paper": EXPERIMENT,
+    "written": as_written(
+        dataclasses.replace(EXPERIMENT, worlds=tuple(world for world in EXPERIMENT.worlds if not world.tempered)).only(
+            ["vits_ii", "vits_ii_hf", "lmc_ts", "lin_ts", "uniform"]
+        )
+    ),
     "quick": dataclasses.replace(
-        EXPERIMENT, worlds=(EXPERIMENT.worlds[1], EXPERIMENT.worlds[-1]), horizon=1000, seeds=10
+        EXPERIMENT, worlds=(EXPERIMENT.worlds[1], EXPERIMENT.worlds[-1]), horizon=1000, seeds=10, starts=1
     ),
 }

@@ -23,7 +23,7 @@ from typing_extensions import override
 
 from vits.lab import compare
 from vits.lab.experiments import tuned
-from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, World
+from vits.lab.experiments.bandit import BanditExperiment, Contender, Model, World, as_written
 from vits.lab.experiments.statements import Statement, final, less, scored
 from vits.lab.results import Claim, Results
 
@@ -111,6 +111,12 @@ _QUICK = dataclasses.replace(
 
 PRESETS = {
     "paper": EXPERIMENT,
+    # Steps on all data, with the inverse of first order: about an hour a seed.
+    "written": as_written(
+        dataclasses.replace(EXPERIMENT, contenders=_contenders(vits={}, natural={}), seeds=10, chunk=1).only(
+            ["vits_ii", "vits_ii_hf", *_RIVALS, "uniform"]
+        )
+    ),
     "tanh": dataclasses.replace(EXPERIMENT, horizon=200, seeds=10),
     "quick": _QUICK,
     "tuned": dataclasses.replace(
@@ -118,8 +124,10 @@ PRESETS = {
         worlds=(
             *_QUICK.worlds,
             *(
-                World(f"zeta={zeta:g}, tuned", "quadratic", {"zeta": zeta}, tuned.QUADRATIC[zeta])
-                for zeta in (0.1, 1.0)
+                dataclasses.replace(
+                    world, label=f"{world.label}, tuned", hyperparameters=tuned.settings("quadratic", world.label)
+                )
+                for world in _QUICK.worlds
             ),
         ),
     ),

@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster: tasks of one core each, the longest first, again where a worker or a node is lost."""
+"""Cells on a Ray cluster: a task for each, the longest first, and again if its worker or its node is lost."""
 
 import hashlib
 import importlib
@@ -16,8 +16,9 @@ from typing_extensions import override
 from vits.files import Arrays
 from vits.lab.experiments import ray_worker
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.engines import Engine, EngineError, Monitor
-from vits.simulation import sharing
+from vits.lab.experiments.ray_loopback import LOOPBACK, keep_loopback
+from vits.lab.experiments.run import Engine, EngineError, Monitor
+from vits.simulation.programs import current_shares
 
 MOST_FAILURES = 3
 """A cell that fails by itself this often is given up."""
@@ -27,9 +28,6 @@ MOST_LOSSES = 20
 
 WAIT = 1.0
 """Seconds between two looks at the nodes."""
-
-CORES = 1
-"""Cores, and threads, of a task."""
 
 
 class Failure(NamedTuple):
@@ -81,9 +79,11 @@ class Ray(Engine):
 
     Args:
         address: that of the cluster; by default RAY_ADDRESS, or a new cluster on this machine.
+        cores: cores, and threads, of a task.
     """
 
-    def __init__(self, address: str | None = None) -> None:
+    def __init__(self, address: str | None = None, *, cores: int = 1) -> None:
+        self._cores = cores
         self._address = address or os.environ.get("RAY_ADDRESS") or "local"
         self._done: Counter[str] = Counter()
         self._seconds: dict[Any, float] = {}
@@ -93,15 +93,17 @@ class Ray(Engine):
         if not cells:
             return
         ray = connect(self._address)
-        order, pickled = _order(ray, cells)
+        order, pickled = _order(ray, cells, self._cores)
         content = ray.put(pickled)
-        task = ray.remote(ray_worker.compute).options(num_cpus=CORES, max_retries=0, runtime_env=_environment())
+        task = ray.remote(ray_worker.compute).options(
+            num_cpus=self._cores, max_retries=0, runtime_env=_environment(self._cores)
+        )
         waiting, running = Waiting(cells, self._seconds), dict[Any, int]()
         failures, losses = Counter[int](), Counter[int]()
         given_up: list[Failure] = []
         try:
             while waiting or running:
-                while waiting and len(running) < _room(ray):
+                while waiting and len(running) < _room(ray, self._cores):
                     index = waiting.pop()
                     monitor.cell(cells[index])
                     running[task.remote(content, order, index)] = index
@@ -152,37 +154,42 @@ class Ray(Engine):
 
 
 def connect(address: str) -> Any:
-    """Ray, connected to the cluster at an address; "local" is a new one on this machine."""
+    """Ray, connected to the cluster at an address; "local" is a new one on this machine.
+
+    The new cluster listens on 127.0.0.1 alone. So must a cluster whose address is 127.0.0.1.
+    """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     arguments: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
     if address == "local":
-        # Ray listens on the loopback address alone if it must not be part of a larger cluster.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
         if "RAY_AUTH_MODE" not in os.environ:
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         arguments |= {"num_cpus": os.cpu_count(), "include_dashboard": False}
-    else:
-        host = address.rpartition(":")[0]
-        arguments |= {"_node_ip_address": host} if host.startswith("127.") else {}
     ray = importlib.import_module("ray")
-    if not ray.is_initialized():
-        try:
-            ray.init(**arguments)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            sentence = str(error).splitlines()[0]
-            raise EngineError(f"there is no connection to a Ray cluster at {address}: {sentence}") from None
+    if ray.is_initialized():
+        return ray
+    if address == "local" or address.startswith(f"{LOOPBACK}:"):
+        keep_loopback()
+        arguments["_node_ip_address"] = LOOPBACK
+    try:
+        ray.init(**arguments)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        sentence = str(error).splitlines()[0]
+        raise EngineError(f"there is no connection to a Ray cluster at {address}: {sentence}") from None
+    if address == "local" and (found := ray.nodes()[0]["NodeManagerAddress"]) != LOOPBACK:
+        ray.shutdown()
+        raise EngineError(f"this version of Ray starts its node on {found} instead of {LOOPBACK}; install another")
     return ray
 
 
-def _order(ray: Any, cells: Sequence[Cell]) -> tuple[ray_worker.Order, Any]:
+def _order(ray: Any, cells: Sequence[Cell], cores: int) -> tuple[ray_worker.Order, Any]:
     """What the workers are to do, and the pickled cells; what cells share is pickled once."""
     pickled = ray.cloudpickle.dumps(list(cells))
     checksum = hashlib.sha256(pickled).hexdigest()
-    order = ray_worker.Order(sharing.current().groups, CORES, ray_worker.software(), checksum)
+    order = ray_worker.Order(current_shares().groups, cores, ray_worker.software(), checksum)
     return order, np.frombuffer(pickled, np.uint8)
 
 
-def _environment() -> dict[str, Any]:
+def _environment(cores: int) -> dict[str, Any]:
     """Environment variables of the workers: threads, and what the driver has set for JAX.
 
     Every machine has its own folder for compiled programs.
@@ -193,13 +200,13 @@ def _environment() -> dict[str, Any]:
         for name, value in os.environ.items()
         if name.startswith(("JAX_", "XLA_")) and not name.startswith(own)
     }
-    return {"env_vars": {**chosen, "NPROC": str(CORES), "OPENBLAS_NUM_THREADS": str(CORES)}}
+    return {"env_vars": {**chosen, "NPROC": str(cores), "OPENBLAS_NUM_THREADS": str(cores)}}
 
 
-def _room(ray: Any) -> int:
-    """How many tasks are submitted at once: one for each core, and some that are ready when a core is free."""
-    cores = int(ray.cluster_resources().get("CPU", 0)) // CORES
-    return cores + max(2, cores // 8)
+def _room(ray: Any, cores: int) -> int:
+    """How many tasks are submitted at once: those that can run, and some that are ready when a core is free."""
+    places = int(ray.cluster_resources().get("CPU", 0)) // cores
+    return places + max(2, places // 8)
 
 
 def _report(failures: Sequence[Failure], total: int) -> str:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from vits.files import Arrays
-from vits.lab.experiments.compilation import keep_compiled_programs
+from vits.files import Arrays, keep_compiled_programs
 
 
 class WrongSoftware(Exception):
@@ -56,7 +55,7 @@ def compute(pickled: UInt8[np.ndarray, " bytes"], order: Order, index: int) -> D
         _check_software(order.software)
         _cells.clear()
         _cells[order.checksum] = pickle.loads(pickled.data)
-    from vits.simulation.sharing import Shares, shared
+    from vits.simulation.programs import Shares, shared
 
     with shared(Shares(order.groups, order.threads)):
         arrays = _cells[order.checksum][index].compute(lambda cost: None)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from vits.lab import compare, results
 from vits.lab.compare import ALIKE, FAILS, INCONCLUSIVE, Ends
-from vits.lab.results import Claim, Finding, Key, Results
+from vits.lab.results import BEST, Claim, Finding, Key, Results
 
 Values = Callable[[Results], tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " others"]]]
 """Two values of every seed, from a run."""
@@ -65,7 +65,8 @@ def scored(id: str, found: Results, *statements: Statement, also: Callable[[], d
     verdict = compare.all_of(*(finding["verdict"] for finding in findings), *others.values())
     pieces = [f"{finding['text']}: {finding['verdict']}" for finding in findings]
     pieces += [f"{text}: {each}" for text, each in others.items()]
-    claim = compare.claim(id, verdict, "; ".join(pieces))
+    reading = found.summary.get("settings", {}).get("reading", BEST)
+    claim = compare.claim(id, verdict, "; ".join(pieces), reading)
     claim["statements"] = findings
     if deciding := _deciding(verdict, findings):
         claim["seeds"] = max(finding["seeds"] for finding in deciding)
@@ -83,13 +84,17 @@ def _deciding(verdict: str, findings: list[Finding]) -> list[Finding]:
 
 
 def _finding(statement: Statement, found: Results, alpha: float) -> Finding:
-    decision = compare.decide(statement.rule, *statement.values(found), alpha=alpha, margin=statement.margin)
-    mean, low, high, reference, pairs = decision.difference
+    first, second = statement.values(found)
+    decision = compare.decide(statement.rule, first, second, alpha=alpha, margin=statement.margin)
+    pairs = min(len(first), len(second))
+    failed = int(np.sum(~(np.isfinite(first[:pairs]) & np.isfinite(second[:pairs]))))
+    left_out = f", {failed:,} of {pairs:,} seeds failed and are left out" if failed else ""
+    mean, low, high, reference, compared = decision.difference
     return Finding(
-        text=f"{statement.text}, {decision}",
+        text=f"{statement.text}, {decision}{left_out}",
         verdict=decision.verdict,
         rows=[list(key) for key in statement.keys],
-        seeds=pairs,
+        seeds=compared,
         needed=decision.needed,
         margin=statement.margin,
         mean=_finite(mean),

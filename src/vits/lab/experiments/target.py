@@ -15,7 +15,7 @@ from typing_extensions import override
 from vits import validate
 from vits.files import Arrays
 from vits.lab import results
-from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
+from vits.lab.experiments.base import Advance, Cell, Experiment
 from vits.lab.experiments.gaussian_target import Approximation, Contender
 from vits.lab.results import Row
 from vits.types import Scalar, State
@@ -40,7 +40,7 @@ def in_law(contenders: tuple[Contender, ...], max_seeds: int) -> tuple[Contender
 class TargetExperiment(Experiment):
     """Contenders, an accuracy, a cap on steps and seeds."""
 
-    everybody: ClassVar[tuple[Contender, ...]]
+    available: ClassVar[tuple[Contender, ...]]
     """Contenders that can be asked for by name, in the preset or not."""
 
     contenders: tuple[Contender, ...]
@@ -60,7 +60,7 @@ class TargetExperiment(Experiment):
         validate.count("horizon", self.horizon)
         validate.count("seeds", self.seeds)
         validate.positive("epsilon", self.epsilon)
-        check_size(self.seeds, self.horizon, 1)
+        validate.run_size(self.seeds, self.horizon, 1)
 
     def follow(self, contender: Contender, approximation: Approximation) -> "Trajectory":
         """The contender's way to the target."""
@@ -104,7 +104,7 @@ class TargetExperiment(Experiment):
     @override
     def only(self, names: list[str]) -> "TargetExperiment":
         """The same experiment with these contenders, of this preset or another."""
-        known = {contender.label: contender for contender in (*self.everybody, *self.contenders)}
+        known = {contender.label: contender for contender in (*self.available, *self.contenders)}
         for name in names:
             if name not in known:
                 raise validate.unknown("algorithm", name, known)
@@ -141,7 +141,7 @@ def approach(
 ) -> Looks:
     """Take steps until every seed was once within epsilon, or has diverged, for at most `max_looks` <= `room` looks."""
     states = jax.vmap(approximation.start)(keys)
-    nobody = jnp.zeros(keys.shape, bool)
+    none = jnp.zeros(keys.shape, bool)
 
     def unfinished(carry: tuple[Looks, State, Bool[Array, " seeds"]]) -> Bool[Array, ""]:
         so_far, _, arrived = carry
@@ -165,7 +165,7 @@ def approach(
         return new, states, arrived | (kl <= epsilon)
 
     nowhere = jnp.full((room, *keys.shape), jnp.inf)
-    first = (Looks(nowhere, jnp.asarray(0), nobody, nobody.astype(int)), states, nobody)
+    first = (Looks(nowhere, jnp.asarray(0), none, none.astype(int)), states, none)
     return jax.lax.while_loop(unfinished, look, first)[0]
 
 

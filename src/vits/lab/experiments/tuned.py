@@ -1,98 +1,74 @@
-"""The settings that `vits tune` found best, by experiment, world and contender.
+"""The settings that `vits tune` found, kept as data: by experiment, reading, world and contender.
 
-Found by `vits tune NAME --preset paper --tuning-seeds 20`: every setting of the grids in `tuning.py` played the seeds
-10,000 to 10,004 for 500 rounds, the best sixth of each grid (three at least) the seeds 10,000 to 10,019 for 1000, and
-the one with the least mean regret was chosen, settings with a failed seed apart; with logistic rewards in half as many
-rounds (`--horizon 500`).
+They are in `tuned.json`, each with the command and the commit that found it, and with the outcome of its check on fresh
+seeds. Finished tunings are written there, in a checkout, by
 
-On MovieLens, where the movies decide the prior, by `vits tune movielens --horizon 5000 --tuning-seeds 20`.
-
-For the square networks of the quadratic bandit by `vits tune quadratic --horizon 300 --tuning-seeds 8`, with lambda =
-100 on the grid too. No preset reports those seeds.
+    python -m vits.lab.experiments.tuned results/linear-tuning-paper ...
 """
 
-from typing import Any
+import functools
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, TypedDict
+
+from vits import files
+from vits.lab import results
+from vits.lab.results import BEST, DEFAULT, GRID, TUNING
+
+FILE = Path(__file__).with_name("tuned.json")
 
 
-def _setting(eta: float, prior_precision: float | None = None, step: float | None = None) -> dict[str, Any]:
-    """eta and lambda, and h where the paper's step h / (eta t) was better than the safe one."""
-    prior = {} if prior_precision is None else {"prior_precision": prior_precision}
-    rule = {} if step is None else {"step_size": step, "step_rule": "per_observation"}
-    return {"inverse_temperature": eta, **prior, **rule}
+class Setting(TypedDict):
+    """The hyperparameters of a contender in a world, and where they come from."""
+
+    hyperparameters: dict[str, Any]
+    command: str
+    commit: str
+    check: str
+    """How it did beside the default on fresh seeds."""
 
 
-LINEAR: dict[float, dict[str, dict[str, Any]]] = {
-    0.1: {
-        "vits_i": _setting(10.0, 10.0, 0.01),
-        "vits_ii": _setting(10.0, 10.0, 0.01),
-        "vits_ii_hf": _setting(10.0, 10.0, 0.01),
-        "vits_ng": _setting(100.0, 0.1),
-        "lin_ts": _setting(10.0, 10.0),
-        "lmc_ts(10)": _setting(3.0, 10.0),
-        "lmc_ts(50)": _setting(10.0, 10.0, 0.01),
-        "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
-        "lin_ucb": {"prior_precision": 10.0, "width": 1.0},
-    },
-    1.0: {
-        "vits_i": _setting(100.0, 10.0, 0.01),
-        "vits_ii": _setting(100.0, 10.0, 0.01),
-        "vits_ii_hf": _setting(100.0, 10.0, 0.01),
-        "vits_ng": _setting(500.0, 10.0),
-        "lin_ts": _setting(500.0, 10.0),
-        "lmc_ts(10)": _setting(1000.0, 10.0),
-        "lmc_ts(50)": _setting(100.0, 10.0),
-        "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
-        "lin_ucb": {"prior_precision": 1.0, "width": 1.0},
-    },
-}
+Shipped = dict[str, dict[str, dict[str, dict[str, Setting]]]]
+"""Settings by experiment, reading, world and contender."""
 
-FIXED_LINEAR: dict[str, dict[str, Any]] = {
-    "vits_i": _setting(3.0, 1.0, 0.1),
-    "vits_ii": _setting(3.0, 1.0, 0.1),
-    "vits_ii_hf": _setting(3.0, 1.0, 0.1),
-    "vits_ng": _setting(10.0, 1.0),
-    "lin_ts": _setting(10.0, 0.1),
-    "lmc_ts": _setting(3.0, 1.0),
-    "ensemble_ts": _setting(3.0, 0.1),
-    "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
-    "lin_ucb": {"prior_precision": 1.0, "width": 1.0},
-}
 
-FIXED_LOGISTIC: dict[str, dict[str, Any]] = {
-    "vits_i": _setting(3.0, 1.0),
-    "vits_ii": _setting(3.0, 1.0),
-    "vits_ii_hf": _setting(3.0, 1.0),
-    "vits_ng": _setting(10.0, 10.0),
-    "laplace_ts": _setting(10.0, 10.0),
-    "lmc_ts": _setting(10.0, 1.0),
-    "ensemble_ts": _setting(3.0, 0.1),
-    "lin_ts": _setting(10.0, 0.1),
-    "vts": {"prior_precision": 10.0, "prior_scale": 0.1},
-}
+@functools.cache
+def shipped() -> Shipped:
+    """All settings that come with the package."""
+    found: Shipped = json.loads(FILE.read_bytes())
+    return found
 
-MOVIELENS: dict[str, dict[str, Any]] = {
-    "vits_ii": _setting(10.0),
-    "vits_ii_single": _setting(10.0),
-    "vits_ii_hf": _setting(10.0),
-    "vits_ng": _setting(10.0),
-    "laplace_ts": _setting(10.0),
-    "lmc_ts": _setting(10.0),
-    "lin_ts": _setting(100.0),
-}
 
-QUADRATIC: dict[float, dict[str, dict[str, Any]]] = {
-    0.1: {
-        "vits_ii": _setting(3.0, 10.0, 0.001),
-        "vits_ii_hf": _setting(100.0, 1.0),
-        "lmc_ts(10)": _setting(10.0, 100.0),
-        "lmc_ts(50)": _setting(500.0, 1.0, 0.01),
-        "lin_ts": _setting(1.0, 10.0),
-    },
-    1.0: {
-        "vits_ii": _setting(3.0, 100.0),
-        "vits_ii_hf": _setting(10.0, 100.0),
-        "lmc_ts(10)": _setting(10.0, 100.0),
-        "lmc_ts(50)": _setting(10.0, 100.0, 0.001),
-        "lin_ts": _setting(1.0, 10.0),
-    },
-}
+def settings(experiment: str, world: str, reading: str = BEST) -> dict[str, dict[str, Any]]:
+    """The hyperparameters of the contenders in a world of an experiment."""
+    return {name: found["hyperparameters"] for name, found in shipped()[experiment][reading][world].items()}
+
+
+def store(folders: Iterable[Path], file: Path = FILE) -> None:
+    """Write the choices of finished tunings to a file; a choice replaces that contender's alone."""
+    known: Shipped = json.loads(file.read_bytes()) if file.is_file() else {}
+    for folder in folders:
+        summary = results.load_summary(folder)
+        name = summary["experiment"]
+        if not name.endswith(TUNING):
+            raise ValueError(f"{folder} holds a run of '{name}', which is no tuning")
+        reading = summary["settings"]["experiment"].get("reading", BEST)
+        record = summary.get("record")
+        checks = {claim["id"]: results.outcome(claim) for claim in summary["claims"]}
+        worlds = known.setdefault(name.removesuffix(TUNING), {}).setdefault(reading, {})
+        for row in summary["rows"]:
+            world, label = row["environment"], row["algorithm"]
+            if not label.endswith((GRID, DEFAULT)):
+                worlds.setdefault(world, {})[label] = Setting(
+                    hyperparameters=row["hyperparameters"],
+                    command=(record and record["command"]) or "from Python",
+                    commit=summary["versions"]["commit"],
+                    check=checks.get(f"{world}: {label}", "the default" if reading == BEST else "least mean"),
+                )
+    files.write_json(file, known)
+
+
+if __name__ == "__main__":
+    store(map(Path, sys.argv[1:]))

@@ -23,8 +23,8 @@ from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.compare import HOLDS
 from vits.lab.experiments.bandit import Contender, Entrant, RegretExperiment, Stage, World, regret_row
-from vits.lab.experiments.base import Advance, Cell, Experiment, check_size
-from vits.lab.results import BEST, WRITTEN, Claim, Results, Row
+from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.results import BEST, DEFAULT, GRID, WRITTEN, Claim, Results, Row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,15 +67,16 @@ with rewards of order one that is narrower than the posterior itself, so 1 and 3
 
 
 LITERAL: dict[str, Mapping[str, Any]] = {
-    "vits_i": {"draws": "single", "step_rule": "per_observation"},
-    "vits_ii": {"draws": "single", "step_rule": "per_observation"},
-    "vits_ii_hf": {"draws": "plain", "num_samples": 20, "step_rule": "per_observation"},
+    "vits_i": {"draws": "single", "start": "draw", "step_rule": "per_observation"},
+    "vits_ii": {"draws": "single", "start": "draw", "step_rule": "per_observation"},
+    "vits_ii_hf": {"draws": "plain", "num_samples": 20, "start": "draw", "step_rule": "per_observation"},
     "lmc_ts": {"step_rule": "per_observation"},
     "lin_ts": {},
 }
-"""The algorithms that the paper tunes, to the letter: single draws, 20 plain draws without Hessians, steps h / (eta t).
+"""The algorithms that the paper tunes, to the letter.
 
-A step h / (eta t) of LMC-TS on the tempered potential is its step h / t on the loss with noise sqrt(2 h / (eta t)).
+VITS takes single draws (20 plain ones without Hessians), steps h / (eta t), and starts at a draw from the prior. A step
+h / (eta t) of LMC-TS on the tempered potential is its step h / t on the loss with noise sqrt(2 h / (eta t)).
 """
 
 _LETTER = {"inverse_temperature": (10.0, 100.0, 500.0, 1000.0), **_PRIOR}
@@ -88,13 +89,10 @@ FIRST_SEED = 10_000
 """Seeds from this one on tune, seeds below it report, in every preset: never the same."""
 
 CHUNK = 50
-"""Seeds of a setting that are played, and stored, together."""
+"""Most seeds of a setting that are played, and stored, together; fewer where the experiment has fewer."""
 
 KEPT, FEWEST = 3, 3
 """One setting in three, and three at least, goes on to the next heat."""
-
-GRID, DEFAULT = " (grid)", " (default)"
-"""A row ends in these if it has the settings of an algorithm on tuning seeds, or its default on fresh ones."""
 
 
 class Race(NamedTuple):
@@ -111,7 +109,11 @@ class Tuning(Experiment):
 
     experiment: RegretExperiment
     tuning_seeds: int
-    reading: str = BEST
+
+    @property
+    def reading(self) -> str:
+        """How the paper is read."""
+        return self.experiment.reading
 
     @property
     @override
@@ -130,7 +132,7 @@ class Tuning(Experiment):
         validate.count("seeds", experiment.seeds)
         validate.count("horizon", experiment.horizon)
         curves = len(experiment.worlds) * len(experiment.contenders)
-        check_size(experiment.seeds + self.tuning_seeds, experiment.horizon, curves)
+        validate.run_size(experiment.seeds + self.tuning_seeds, experiment.horizon, curves)
         if experiment.seeds > FIRST_SEED:
             raise ValueError(
                 f"seeds must be at most {FIRST_SEED}, where those that tune begin, but is {experiment.seeds}"
@@ -157,6 +159,7 @@ class Tuning(Experiment):
         self, world: World, stage: Stage, contender: Contender, content: list[Any], found: Results | None
     ) -> Iterable[Cell]:
         experiment, points = self.experiment, self.points(contender)
+        chunk = min(CHUNK, experiment.chunk)
         arrays = None if found is None else found.cells.get((world.label, contender.label + GRID))
         race, seen = self.race(len(points), arrays), _played(arrays)
 
@@ -185,8 +188,8 @@ class Tuning(Experiment):
 
         for setting in range(len(points)):
             needed = max(race.seeds if setting in race.settings else 0, seen.get(setting, 0))
-            for first in range(0, needed, CHUNK):
-                seeds = range(FIRST_SEED + first, FIRST_SEED + min(first + CHUNK, needed))
+            for first in range(0, needed, chunk):
+                seeds = range(FIRST_SEED + first, FIRST_SEED + min(first + chunk, needed))
                 yield cell(contender.label + GRID, setting, seeds)
         if race.chosen is not None:
             for suffix, setting in {DEFAULT: 0, "": race.chosen}.items():
@@ -198,9 +201,7 @@ class Tuning(Experiment):
     def points(self, contender: Contender) -> list[dict[str, Any]]:
         """The settings of a contender: its default first, or the paper's grid to the letter."""
         own = dict(contender.hyperparameters)
-        tried = [
-            {**own, **point} for grid in grids(self.experiment, contender, self.reading) for point in grid.points()
-        ]
+        tried = [{**own, **point} for grid in grids(self.experiment, contender) for point in grid.points()]
         if self.reading == WRITTEN:
             return [{**point, **LITERAL[contender.algorithm]} for point in tried]
         return [own, *(point for point in tried if point != own)]
@@ -279,7 +280,7 @@ class Tuning(Experiment):
 
     @override
     def only(self, names: list[str]) -> "Tuning":
-        asked = tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds, reading=self.reading)
+        asked = tuning(self.experiment.only(names), tuning_seeds=self.tuning_seeds)
         return dataclasses.replace(self, experiment=asked.experiment)
 
 
@@ -312,20 +313,20 @@ def _score(regret: Float[np.ndarray, " seeds"]) -> float:
     return float("inf") if np.any(np.isnan(regret)) else float(np.mean(regret))
 
 
-def grids(experiment: RegretExperiment, contender: Contender, reading: str = BEST) -> list[Grid]:
+def grids(experiment: RegretExperiment, contender: Contender) -> list[Grid]:
     """What is tried for a contender of an experiment."""
-    if reading == WRITTEN:
+    if experiment.reading == WRITTEN:
         return [grid.without(experiment.decides) for grid in PAPER_GRIDS[contender.algorithm]]
     return [grid.without(experiment.decides).extended(experiment.tries) for grid in GRIDS[contender.algorithm]]
 
 
-def tuning(experiment: Experiment, *, tuning_seeds: int = 400, reading: str = BEST) -> Tuning:
+def tuning(experiment: Experiment, *, tuning_seeds: int = 400) -> Tuning:
     """The tuning of a regret experiment.
 
     Args:
-        experiment: what to tune; its seeds are kept for the report.
+        experiment: what to tune; its seeds are kept for the report. If it reads the paper as written, the grids are the
+            paper's and the algorithms are played to the letter.
         tuning_seeds: fresh seeds on which settings are compared.
-        reading: "at its best", or "as written" for the paper's grids and algorithms to the letter.
 
     Returns:
         An experiment that can be run, stored and resumed like any other.
@@ -334,15 +335,14 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 400, reading: str = BE
         raise ValueError(
             f"'{experiment.name}' has no grids to tune over; linear, quadratic, movielens and the fixed arms have"
         )
-    known = GRIDS if reading == BEST else PAPER_GRIDS
+    known = GRIDS if experiment.reading == BEST else PAPER_GRIDS
     contenders = tuple(contender for contender in experiment.contenders if contender.algorithm in known)
     if not contenders:
         names = ", ".join(contender.label for contender in experiment.contenders)
         raise ValueError(f"there is nothing to tune in {names}; grids exist for {', '.join(known)}")
     return Tuning(
         name=experiment.name + results.TUNING,
-        title=f"{experiment.title}, tuned {reading}",
+        title=f"{experiment.title}, tuned {experiment.reading}",
         experiment=dataclasses.replace(experiment, worlds=experiment.tuning_worlds(), contenders=contenders),
         tuning_seeds=tuning_seeds,
-        reading=reading,
     )

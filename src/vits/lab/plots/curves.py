@@ -1,4 +1,4 @@
-"""Figures of regret experiments: curves, the arms played, what a round costs, and growth beside the bound's."""
+"""Figures of regret experiments: curves, arms played, the cost of a round, and growth against the bound."""
 
 import itertools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from vits.files import Arrays
 from vits.lab.plots import style
-from vits.lab.results import Key, Results, Summary, columns, cumulative
+from vits.lab.results import Key, Results, Summary, columns, cumulative, span
 
 OFF_SCALE = 3.0
 """A curve that ends this many times above the median of all is named in a corner instead of flattening the rest."""
@@ -46,9 +46,6 @@ def regret(results: Results, path: str | Path | None = None) -> Path:
     Args:
         results: a loaded run.
         path: where the picture goes; `regret.png` in the run's folder by default.
-
-    Returns:
-        The path of the picture.
     """
     found = {key: curve(arrays) for key, arrays in results.cells.items() if "regret" in arrays}
     return draw(results.summary, found, Path(path) if path is not None else results.folder / "regret.png")
@@ -64,8 +61,7 @@ def draw(summary: Summary, curves: Mapping[Key, Curve | None], path: Path) -> Pa
         axes.set_title(environment, loc="left", fontsize=11)
         axes.set_ylabel("cumulative regret")
     rows = [row for row in summary["rows"] if (row["environment"], row["algorithm"]) in curves]
-    counts = sorted({row["seeds"] for row in rows})
-    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    seeds = span({row["seeds"] for row in rows})
     left_out = ", failed ones left out" if any(row["failed_seeds"] for row in rows) else ""
     title = f"{summary['settings']['title']}: mean of {seeds} seeds{left_out}, bands of one standard error"
     return style.finish(figure, panels, title, path)
@@ -143,7 +139,7 @@ def cost(results: Results) -> Path:
 
 
 def growth(results: Results) -> Path:
-    """Final regret against T, a curve per dimension, and against d, a curve per horizon; log-log, beside the bound."""
+    """Final regret against T, a curve per dimension, and against d, a curve per horizon; log-log, with the bound."""
     rows = [row for row in columns(results.summary) if row["regret_mean"] is not None]
     figure, panels = style.panels(2)
     _growth(panels[0], rows, results.algorithms, along="horizon", across="dim", name="T", other="d")

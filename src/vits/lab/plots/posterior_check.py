@@ -1,4 +1,4 @@
-"""An algorithm's posterior beside the reference's, parameter by parameter."""
+"""An algorithm's posterior and the reference's, parameter by parameter."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ SHOWN = 20
 
 
 def draw(check: Comparison, path: Path) -> Path:
-    """On the left all parameters on the reference's scale, on the right the worst one as it is."""
+    """Left: the worst parameters, in standard deviations of the reference. Right: the density of the worst one."""
     figure, (left, right) = style.panels(2)
     shown = check.worst[:SHOWN]
     places = np.arange(len(shown))

@@ -16,7 +16,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito's palette and a few more: told apart by colour-blind readers and in print."""
 
 DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)))
-"""So that curves that coincide are both seen."""
+"""Different dashes show curves that coincide."""
 
 NOTE = "#555555"
 """The colour of remarks inside a panel."""

@@ -12,7 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.run import Monitor
 from vits.lab.report import scorecard, tables
 from vits.lab.report.scorecard import Score
 from vits.lab.results import Finding
@@ -64,6 +64,8 @@ def _claims_table(out: Console, scores: list[Score]) -> None:
             pieces += [f"(not counted: {other})" for other in score.others]
             if pieces:
                 evidence += [f"{score.reading} ({score.run}):", *(f"• {piece}" for piece in pieces)]
+        if scorecard.differ(*pair) and pair[0].id in scorecard.DIFFERS:
+            evidence += [f"They differ: {scorecard.DIFFERS[pair[0].id]}"]
         claim = Text(f"{pair[0].id}\n", "bold") + Text(pair[0].claim, "not bold")
         table.add_row(claim, verdicts, Text("\n".join(evidence)))
     out.print(table)

@@ -34,7 +34,7 @@ def element(tag: str, *content: str, **attributes: str) -> Markup:
 
 
 def number(value: float | int) -> str:
-    """A number with as many digits as help: 12,345, 12.3, 0.0123, and powers of ten below 0.001."""
+    """A number with about three digits: 12,345, 12.3, 0.0123, and powers of ten below 0.001."""
     size = abs(value)
     if value == 0.0 or size >= 1e-3:
         return decimal(value, 0 if value == int(value) else max(0, 2 - math.floor(math.log10(size))))
@@ -88,7 +88,7 @@ def picture(path: Path, description: str, caption: str) -> Markup:
 def interval(low: float, mean: float, high: float, limit: float) -> Markup:
     """A mean and its interval on a scale from -limit to limit around a line at zero, with arrows where it goes on.
 
-    The numbers stand beside it in the table, so that readers of the text miss nothing.
+    The table has the numbers too, for readers who do not see the drawing.
     """
     half, middle, edge = 84.0, 9.0, 4.0
 

@@ -13,9 +13,9 @@ from vits.lab import compare
 from vits.lab.compare import Difference
 from vits.lab.report import html, scorecard, views
 from vits.lab.report.html import NOTHING, Markup, decimal, element
-from vits.lab.report.tables import Row, span
+from vits.lab.report.tables import Row
 from vits.lab.report.views import Picture
-from vits.lab.results import TUNING, Key, Results, Summary, columns, final_regret
+from vits.lab.results import TUNING, Key, Results, Summary, columns, final_regret, span
 
 REPORT = "report.html"
 

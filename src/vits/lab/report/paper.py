@@ -7,7 +7,7 @@ from these files; nothing in them is typed by hand.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -15,11 +15,12 @@ import numpy as np
 
 from vits import files
 from vits.files import Arrays
+from vits.lab.experiments import tuned
 from vits.lab.plots import curves, gaussian_target
 from vits.lab.plots.curves import Curve
-from vits.lab.report import scorecard, views
-from vits.lab.report.tables import Table, span
-from vits.lab.results import Key, Results, Row, Summary
+from vits.lab.report import scorecard, tables, views
+from vits.lab.report.tables import Table
+from vits.lab.results import BEST, READINGS, Key, Results, Row, Summary, columns, span
 
 POINTS = 60
 """Rounds at which curves are kept."""
@@ -43,18 +44,29 @@ class Job(NamedTuple):
 
 
 JOBS = (
-    Job("compute", "paper", None, 0.03),
-    Job("kl", "paper", None, 0.6),
+    Job("compute", "paper", None, 0.1),
     Job("fixed-linear", "paper", 10_000, 0.5),
+    Job("fixed-linear", "written", 10_000, 0.3),
     Job("linear", "paper", 10_000, 0.8),
-    Job("fixed-logistic", "paper", 4000, 1.5),
+    Job("linear", "written", 10_000, 0.5),
+    Job("fixed-logistic", "paper", 4000, 1.0),
+    Job("fixed-logistic", "written", 10_000, 0.5),
+    Job("kl", "paper", None, 0.5),
     Job("comparison", "paper", None, 0.2),
     Job("theory", "paper", None, 2.5),
+    Job("tables", "paper", None, 3.0),
+    Job("movielens", "written", 300, 1.5),
     Job("quadratic", "tuned", 600, 2.5),
     Job("movielens", "paper", 300, 3.0),
-    Job("quadratic", "paper", None, 10.0),
+    Job("quadratic", "paper", None, 3.0),
+    Job("quadratic", "written", None, 10.0),
 )
-"""Everything that the paper shows, short runs first. Hours are on two cores, from runs and estimates."""
+"""Everything that the paper shows in both readings, and networks on tables; short runs first.
+
+Hours are on two cores, from runs and estimates.
+
+Seeds are added until the claims are decided, or to the cap. Runs without one do not gain from seeds, or cost too much.
+"""
 
 
 class Kept(NamedTuple):
@@ -71,7 +83,11 @@ def keep(found: Results, path: Path) -> None:
         arrays = found.cells[row["environment"], row["algorithm"]]
         commits = list(dict.fromkeys(str(commit) for commit in arrays["commit"]))
         rows.append({**{name: value for name, value in row.items() if name != "files"}, "commits": commits})
-    kept = [curve for key, arrays in found.cells.items() if (curve := _curve(key, arrays)) is not None]
+    kept = [
+        curve
+        for key, arrays in found.cells.items()
+        if found.summary["experiment"] not in DRAWN and (curve := _curve(key, arrays)) is not None
+    ]
     content: dict[str, Any] = {**found.summary, "rows": rows, "curves": kept}
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(path, content)
@@ -126,20 +142,25 @@ _BLOCK = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n)(?P<body>.*?)(<!-- end 
 
 
 def filled(page: str, runs: Mapping[str, Kept]) -> str:
-    """A page with its blocks filled from the data. Blocks whose run is not there stay as they are."""
-    made, known = blocks(runs), {"all-scorecard", "all-tally", *(job.name for job in JOBS)}
-    if unknown := [match["name"] for match in _BLOCK.finditer(page) if match["name"] not in known]:
+    """A page with its blocks filled from the data."""
+    made = blocks(runs)
+    if unknown := [match["name"] for match in _BLOCK.finditer(page) if match["name"] not in made]:
         raise ValueError(f"a page asks for {', '.join(unknown)}, which nothing makes")
-    return _BLOCK.sub(lambda match: f"{match[1]}{made.get(match['name'], match['body'])}{match[4]}", page)
+    return _BLOCK.sub(lambda match: f"{match[1]}{made[match['name']]}{match[4]}", page)
 
 
 def blocks(runs: Mapping[str, Kept]) -> dict[str, str]:
-    """The text of every block that pages may have: the scorecard, the tally, and one block per run."""
-    if not runs:
-        return {}
+    """The text of every block that pages may have: the scorecard, the tally, the settings, and one block per run."""
     found = scores(runs)
-    own = {name: _section(name, kept) for name, kept in runs.items()}
-    return {"all-scorecard": scorecard.markdown(found) + "\n", "all-tally": scorecard.tally(found) + "\n", **own}
+    figures = {f"paper/{name}.json": figure_name(name) for name, kept in runs.items() if has_figure(kept)}
+    missing = {job.name: f"No run is kept yet. `vits paper {job.experiment}` makes one.\n" for job in JOBS}
+    return {
+        "all-scorecard": scorecard.markdown(found, figures) + "\n",
+        "all-tally": scorecard.tally(found) + "\n",
+        "all-settings": markdown(settings()) + "\n",
+        **missing,
+        **{name: _section(name, kept) for name, kept in runs.items()},
+    }
 
 
 def figure_name(name: str) -> str:
@@ -149,7 +170,7 @@ def figure_name(name: str) -> str:
 
 def _section(name: str, kept: Kept) -> str:
     """The table of a run, its figure, and how to get it."""
-    table = markdown(_regrets(kept) if kept.curves else views.table(kept.summary))
+    table = markdown(TABLES.get(kept.summary["experiment"], _regrets)(kept))
     record = kept.summary.get("record")
     command = (record and record["command"]) or "from Python"
     where = kept.summary["versions"].get("commit", "unknown")
@@ -179,9 +200,52 @@ def _regret(row: Row | None) -> str:
     return f"{row['regret_mean']:.1f}{error}, {row['regret_median']:.1f}{failed}"
 
 
+def _own(kept: Kept) -> Table:
+    return views.table(kept.summary)
+
+
+def _growth(kept: Kept) -> Table:
+    """Mean regret of VITS-I: one row per dimension, one column per horizon."""
+    rows = [row for row in columns(kept.summary) if row["algorithm"] == "vits_i"]
+    found = {(row["dim"], row["horizon"]): f"{row['regret_mean']:.1f}" for row in rows}
+    dims, horizons = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
+    cells = [(f"d = {dim}", *(found[dim, horizon] for horizon in horizons)) for dim in dims]
+    title = f"Mean regret of VITS-I after T rounds, {span({row['seeds'] for row in rows})} seeds"
+    return Table(title, ("", *(f"T = {horizon:,}" for horizon in horizons)), cells, texts=1)
+
+
+TABLES: dict[str, Callable[[Kept], Table]] = {
+    "kl": _own,
+    "compute": _own,
+    "comparison": _own,
+    "theory": _growth,
+    "tables": _own,
+}
+"""The tables of experiments that are not shown by their regret alone."""
+
+DRAWN: dict[str, Callable[[Results], Path]] = {"kl": gaussian_target.steps, "theory": curves.growth}
+"""Figures that are drawn from the rows, and not from curves."""
+
+
+def settings() -> Table:
+    """The settings of every contender in both readings, as they ship."""
+    cells = []
+    for experiment, readings in tuned.shipped().items():
+        worlds = dict.fromkeys(
+            (world, name) for reading in readings.values() for world in reading for name in reading[world]
+        )
+        for world, name in worlds:
+            pair = [readings.get(reading, {}).get(world, {}).get(name) for reading in READINGS]
+            shown = ["" if found is None else tables.setting(found["hyperparameters"]) for found in pair]
+            best = pair[READINGS.index(BEST)]
+            cells.append((experiment, world, name, *shown, "" if best is None else best["check"]))
+    names = ("experiment", "world", "algorithm", *READINGS, "on fresh seeds, beside the default")
+    return Table("Settings", names, cells, texts=len(names))
+
+
 def has_figure(kept: Kept) -> bool:
     """Whether a figure can be drawn from what is kept."""
-    return bool(kept.curves) or kept.summary["experiment"] == "kl"
+    return bool(kept.curves) or kept.summary["experiment"] in DRAWN
 
 
 def draw(kept: Kept, path: Path) -> Path:
@@ -189,7 +253,8 @@ def draw(kept: Kept, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if kept.curves:
         return curves.draw(kept.summary, kept.curves, path)
-    return gaussian_target.steps(Results(path.parent, kept.summary, {}), path)
+    rows = {(row["environment"], row["algorithm"]): Arrays() for row in kept.summary["rows"]}
+    return DRAWN[kept.summary["experiment"]](Results(path.parent, kept.summary, rows)).replace(path)
 
 
 def checksum(kept: Kept) -> str:
@@ -223,7 +288,7 @@ def write_pages(folder: Path, pages: list[Path], figures: Path, shipped: Path) -
 
 def main() -> None:
     """`python -m vits.lab.report.paper`, from the repository: pages, figures and the shipped scorecard."""
-    pages = [Path("docs/reproduction.md"), Path("README.md")]
+    pages = [Path("docs/reproduction.md"), Path("docs/real-data.md"), Path("README.md")]
     write_pages(Path("paper"), pages, Path("docs/figures"), SHIPPED)
 
 

@@ -1,8 +1,9 @@
 """The paper's claims with the verdicts of finished runs, one verdict for each claim."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from vits import catalogue
@@ -42,6 +43,12 @@ class Score(NamedTuple):
     def findings(self) -> list[str]:
         """The evidence piece by piece."""
         return [piece for piece in self.evidence.split("; ") if piece]
+
+    @property
+    def key_finding(self) -> str:
+        """The first piece of evidence with the verdict of the claim, or the first of all."""
+        same = [piece for piece in self.findings if piece.endswith(f": {self.verdict}")]
+        return next(iter(same or self.findings), "")
 
 
 def scorecard(folders: Iterable[str | Path]) -> list[Score]:
@@ -115,11 +122,34 @@ def paired(scores: Iterable[Score]) -> list[tuple[Score, Score]]:
     return [(each[WRITTEN], each[BEST]) for each in by_claim.values()]
 
 
-def markdown(scores: Iterable[Score]) -> str:
-    """The scorecard as a table in Markdown: one row per claim, one column per reading."""
+def markdown(scores: Iterable[Score], figures: Mapping[str, str] = MappingProxyType({})) -> str:
+    """The scorecard as a table in Markdown: one row per claim, one column per reading, and why the two differ.
+
+    `figures` are the figures of runs by folder.
+    """
     lines = [f"| claim | {' | '.join(READINGS)} | evidence |", "|---|---|---|---|"]
-    for written, best in paired(scores):
-        shown = best if best.verdict != NOT_RUN else written
-        cells = (f"**{best.id}** {best.claim}", written.outcome, best.outcome, "<br>".join(shown.findings))
+    for pair in paired(scores):
+        evidence = [f"*{score.reading}*: {score.key_finding}" for score in pair if score.key_finding]
+        evidence += [f"*Why they differ*: {DIFFERS[pair[0].id]}"] if differ(*pair) and pair[0].id in DIFFERS else []
+        links = dict.fromkeys(figures[score.folder] for score in pair if score.folder in figures)
+        evidence += [", ".join(f"[figure]({link})" for link in links)] if links else []
+        cells = (f"**{pair[0].id}** {pair[0].claim}", *(score.outcome for score in pair), "<br>".join(evidence))
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
+
+
+def differ(written: Score, best: Score) -> bool:
+    """Whether both readings of a claim are decided, and not alike."""
+    return {written.verdict, best.verdict} == set(VERDICTS[:2])
+
+
+DIFFERS = {
+    "kl-linear": (
+        "as written, LMC is read from the path of one chain, whose averaging takes more steps than the approach to the "
+        "target does; in law its steps grow like those of VI."
+    ),
+    "fixed-logistic": (
+        "at its best, VITS-II is also compared with Laplace, which is not in the paper's figure, and the two are alike."
+    ),
+}
+"""Why the two readings of a claim end differently."""

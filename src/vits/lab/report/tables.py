@@ -1,10 +1,10 @@
 """Tables as text in rows and columns. The command line and the report print them."""
 
 import math
-from collections.abc import Set
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vits.lab.results import Summary, columns
+from vits.lab.results import Summary, columns, span
 
 Row = dict[str, Any]
 """A row of a summary, with the columns of its experiment."""
@@ -45,10 +45,25 @@ def regret(summary: Summary) -> Table:
     )
 
 
-def span(values: Set[int]) -> str:
-    """One number, or the smallest and the largest of several."""
-    found = sorted(values)
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+def beside_published(summary: Summary) -> Table:
+    """Regret at the rounds for which others have published theirs; at the end where nothing is known."""
+    cells: list[tuple[str, ...]] = []
+    for row in columns(summary):
+        end = {"rounds": row["horizon"], "published": "", **{key: row[key] for key in ("regret_mean", "regret_stderr")}}
+        cells += [
+            (
+                row["environment"],
+                row["algorithm"],
+                each["published"],
+                f"{each['rounds']:,}",
+                _mean(each["regret_mean"], each["regret_stderr"]),
+                str(row["seeds"]),
+                str(row["failed_seeds"]),
+            )
+            for each in row["beside"] or [end]
+        ]
+    names = ("environment", "algorithm", "published", "rounds", "mean ± s.e.", "seeds", "failed")
+    return Table(_title(summary, "regret beside published figures"), names, cells, texts=3)
 
 
 SYMBOLS = {"inverse_temperature": "eta", "prior_precision": "lambda", "step_size": "h", "num_steps": "K"}
@@ -64,13 +79,11 @@ def tuned(summary: Summary) -> Table:
         if not row["algorithm"].endswith(" (default)"):
             default = defaults.get((row["environment"], f"{row['algorithm']} (default)"))
             shown = "chosen" if default is None else _mean(default["regret_mean"], default["regret_stderr"])
-            numbers = {name: value for name, value in row["hyperparameters"].items() if _is_number(value)}
-            setting = ", ".join(f"{SYMBOLS.get(name, name)}={value:g}" for name, value in numbers.items())
             cells.append(
                 (
                     row["environment"],
                     row["algorithm"],
-                    setting,
+                    setting(row["hyperparameters"]),
                     _mean(row["regret_mean"], row["regret_stderr"]),
                     shown,
                     str(row["failed_seeds"]),
@@ -80,12 +93,18 @@ def tuned(summary: Summary) -> Table:
     return Table(_title(summary, f"regret on {span({row['seeds'] for row in rows})} seeds"), names, cells, texts=3)
 
 
+def setting(hyperparameters: Mapping[str, Any]) -> str:
+    """The numbers among hyperparameters, by the paper's symbols."""
+    numbers = {name: value for name, value in hyperparameters.items() if _is_number(value)}
+    return ", ".join(f"{SYMBOLS.get(name, name)}={value:g}" for name, value in numbers.items())
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
-    """An algorithm's posterior beside a reference, parameter by parameter."""
+    """An algorithm's posterior and a reference, parameter by parameter."""
     names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")
     return Table(
         f"{algorithm} against NUTS, {count:,} observations, worst parameters first",

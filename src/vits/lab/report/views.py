@@ -11,7 +11,7 @@ from vits import catalogue
 from vits.lab.plots import curves, gaussian_target
 from vits.lab.report import tables
 from vits.lab.report.tables import Table
-from vits.lab.results import TUNING, VERDICTS, Results, Row, Summary
+from vits.lab.results import BEST, READINGS, TUNING, VERDICTS, Claim, Results, Row, Summary
 
 
 class Figure(NamedTuple):
@@ -125,6 +125,10 @@ VIEWS = {
             ),
         ),
     ),
+    "tables": View(
+        table=tables.beside_published,
+        diagnostics={**DIAGNOSTICS, "rounds_per_second": "for one seed after the other, without compilation"},
+    ),
     "comparison": View(
         table=tables.comparison,
         figures=(REGRET, Figure(curves.cost, "Time of a round, choosing and learning, against the dimension.")),
@@ -172,30 +176,37 @@ def sentences(summary: Summary) -> str:
 
 
 def _world(world: str, rows: list[Row]) -> str:
-    """Uniform play is no contender: it says how much there is to lose."""
+    """Uniform play is not compared: it shows the regret of random choices."""
     means = {row["algorithm"]: row["regret_mean"] for row in rows if row["regret_mean"] is not None}
-    aimless = means.pop("uniform", None)
+    uniform = means.pop("uniform", None)
     if len(means) < 2:
         return ""
     best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
     more = 100.0 * (means[worst] / means[best] - 1.0) if means[best] else 0.0
-    beside = "" if aimless is None else f"; playing at random costs {aimless:,.0f}"
+    random = "" if uniform is None else f"; playing at random costs {uniform:,.0f}"
     return (
         f"At {world}, {best} has the least regret ({means[best]:,.0f}) and {worst} the most "
-        f"({means[worst]:,.0f}, {more:.0f} % more){beside}."
+        f"({means[worst]:,.0f}, {more:.0f} % more){random}."
     )
 
 
 def _verdicts(summary: Summary) -> list[str]:
     """The claims of the run by verdict."""
     claims = [claim for claim in summary["claims"] if claim["id"] in catalogue.CLAIMS]
-    if not claims:
-        return []
+    readings = [reading for reading in READINGS if any(_is_read(claim, reading) for claim in claims)]
+    return [_verdicts_of(claims, reading, alone=len(readings) == 1) for reading in readings]
+
+
+def _is_read(claim: Claim, reading: str) -> bool:
+    return claim.get("reading", BEST) == reading
+
+
+def _verdicts_of(claims: list[Claim], reading: str, *, alone: bool) -> str:
     named = [
         f"{', '.join(ids)} {verdict if verdict in VERDICTS[:2] and len(ids) == 1 else plural}"
         for verdict, plural in zip(
             VERDICTS, ("hold", "fail", "need more seeds (--until-decided adds them)"), strict=True
         )
-        if (ids := [claim["id"] for claim in claims if claim["verdict"] == verdict])
+        if (ids := [claim["id"] for claim in claims if claim["verdict"] == verdict and _is_read(claim, reading)])
     ]
-    return [f"Of the paper's claims, {'; '.join(named)}."]
+    return f"Of the paper's claims{'' if alone else f' {reading}'}, {'; '.join(named)}."
