@@ -130,6 +130,7 @@ def test_a_seed_draws_one_of_several_factorisations_and_its_users_with_it():
 def test_the_papers_preset_varies_the_factorisation_and_the_quick_one_does_not():
     assert {name: preset.starts for name, preset in movielens.PRESETS.items()} == {
         "paper": 10,
+        "priors": 10,
         "written": 10,
         "quick": 1,
     }

@@ -115,7 +115,7 @@ _EXPERIMENTS = (
         "recommending movies, one posterior each",
         "figure 3",
         "lab/experiments/movielens.py",
-        presets=("quick", "paper", "written"),
+        presets=("quick", "paper", "written", "priors"),
         data_set="movielens",
         claims={
             "movielens-lints": "LinTS is worst",

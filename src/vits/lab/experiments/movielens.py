@@ -177,7 +177,8 @@ EXPERIMENT = MovieLens(
 )
 
 PRESETS = {
-    "paper": EXPERIMENT,
+    "paper": dataclasses.replace(EXPERIMENT, worlds=EXPERIMENT.worlds[-1:]),
+    "priors": EXPERIMENT,
     "written": as_written(
         dataclasses.replace(EXPERIMENT, worlds=tuple(world for world in EXPERIMENT.worlds if not world.tempered)).only(
             ["vits_ii", "vits_ii_hf", "lmc_ts", "lin_ts", "uniform"]
