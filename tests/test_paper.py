@@ -54,7 +54,7 @@ def test_blocks_are_filled_from_the_data_and_only_they_change(kept):
     assert (
         "between\n<!-- begin kl-paper -->\nNo run is kept yet. `vits paper kl` makes one.\n<!-- end kl-paper -->" in new
     )
-    assert "at its best: 16 not run" in new
+    assert "At its best: 16 not run" in new
     assert paper.filled(new, kept) == new
     row = kept["linear-paper"].summary["rows"][0]
     assert f"{row['regret_mean']:.1f} ± {row['regret_stderr']:.1f}, {row['regret_median']:.1f}" in new

@@ -331,8 +331,8 @@ def test_every_claim_of_the_paper_is_listed_in_its_order(run, tmp_path):
     assert {written.verdict for written, _ in pairs} == {"not run"}
     # The theorem's came from linear, and nothing is claimed of the others.
     assert {best.experiment for _, best in pairs} == set(catalogue.EXPERIMENTS) - {"theory", "comparison", "tables"}
-    assert scorecard.tally(scores) == "as written: 17 not run; at its best: 1 holds, 1 fails, 15 not run"
-    assert scorecard.markdown(scores).splitlines()[-1] == "| **mine** about mine | not run | holds | x<br>y |"
+    assert scorecard.tally(scores) == "As written: 17 not run. At its best: 1 hold, 1 fail, 15 not run."
+    assert scorecard.markdown(scores).splitlines()[-1] == "| **mine** about mine | not run | holds | *at its best*: x |"
 
 
 def test_the_two_readings_of_a_claim_stand_side_by_side(run, tmp_path):
@@ -381,7 +381,7 @@ def test_the_scorecard_is_printed_whole_in_80_columns(run, tmp_path):
     assert "…" not in done.stdout
     for name in catalogue.CLAIMS:
         assert name in done.stdout
-    assert "16 claims. as written: 16 not run; at its best: 1 fails, 15 not run" in " ".join(done.stdout.split())
+    assert "16 claims. As written: 16 not run. At its best: 1 fail, 15 not run." in " ".join(done.stdout.split())
     listed = json.loads(vits("claims", folder, "--format", "json").stdout)
     assert listed[-1] == {
         "id": "theorem",

@@ -1,7 +1,7 @@
-"""Comparing algorithms that played the same seeds, and verdicts that follow by a rule.
+"""Comparing algorithms that played the same seeds, and the rule for verdicts.
 
-Two algorithms are compared by their differences seed by seed, so what is common to a seed cancels. The rule below was
-fixed before the runs that it judges.
+Two algorithms are compared by their differences seed by seed, so the effects of a seed that both share cancel. The rule
+below was fixed before the runs that it judges.
 
 **Interval.** Seeds are added until a statement is decided, so the interval must be valid at every look. It is the
 asymptotic normal-mixture confidence sequence of Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas ("Time-uniform central
@@ -10,23 +10,24 @@ deviation s the interval is d -/+ t s / sqrt(n), where
 
     t^2 = 2 (1 + 1 / (n rho^2)) log(sqrt(n rho^2 + 1) / alpha),    rho^2 = (-2 log alpha + log(1 - 2 log alpha)) / 500,
 
-narrowest near 500 pairs. Regret has long tails, and a mean of skewed values is off towards the short one. The end
-on the side of the long tail is moved out by
+narrowest near 500 pairs. Regret is skewed, and the mean of skewed values tends to be off towards the short tail. So the
+end on the side of the long tail is moved out by
 
     s / sqrt(n) * |g| (2 t^2 + 1) / (3 sqrt(n)),    g the sample skewness,
 
 twice the first term of Johnson's and Hall's correction. It only ever widens the interval. Nothing is decided before 100
 pairs; looks are at 100, 150, 200, ... pairs.
 
-**Ends.** The margin m is 10 % of the mean of B, unless the statement has its own. "A has less regret than B" *holds* if
-the interval lies below 0 and reaches below -m, and *fails* if it lies above 0 or inside (-m, m). "A and B are alike"
-*holds* inside (-m, m), and *fails* where the interval lies wholly beyond m or -m. The first look that decides counts.
+**Verdict.** The margin m is 10 % of the mean of B, unless the statement sets another. "A has less regret than B"
+*holds* if the interval lies below 0 and reaches below -m, and *fails* if it lies above 0 or inside (-m, m). "A and B
+are alike" *holds* if the interval lies inside (-m, m), and *fails* if all of it lies beyond m or -m. The first look
+that decides counts.
 
 **Level.** 5 % for the whole scorecard: each claim has 5 % / 16, shared equally by its statements (Bonferroni). A claim
 made of several statements holds if all hold and fails if one fails.
 
-The mean decides, because the paper speaks of means. The median, the mean of the middle half and the share of seeds won
-stand beside it.
+The mean decides, because the paper reports means. The median, the mean of the middle half and the share of seeds won
+are reported with it.
 """
 
 from collections.abc import Callable
@@ -45,10 +46,10 @@ LEVEL = 0.05
 """The probability that any verdict of a scorecard is wrong is at most about this."""
 
 CONFIDENCE = 1.0 - LEVEL
-"""Coverage of intervals that stand alone."""
+"""Coverage of single intervals."""
 
 ALIKE = 0.1
-"""The usual margin: two algorithms are alike if they differ by less than this part of the second one's mean."""
+"""The usual margin: two algorithms are alike if they differ by less than this fraction of the second one's mean."""
 
 SLIGHT = 0.05
 """The margin of claims that say "slightly", where seeds are cheap."""
@@ -77,7 +78,7 @@ class Difference(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """A verdict on one statement about paired seeds, and the figures it rests on."""
+    """A verdict on one statement about paired seeds, and the numbers behind it."""
 
     verdict: str
     difference: Difference
@@ -88,21 +89,21 @@ class Decision(NamedTuple):
     won: float
     """Share of seeds in which the first has less than the second; ties count half."""
     needed: int | None
-    """About how many pairs decide it, if the mean and the spread stay as they are; None if more than can be told."""
+    """About how many pairs would decide it if mean and spread stay as they are; None if more than ten million."""
 
     def __str__(self) -> str:
         mean, low, high, reference, pairs = self.difference
         if pairs < 2:
-            return f"{pairs} pairs tell nothing"
+            return f"{pairs} pairs are too few"
         bounds = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
         text = f"{mean:+.1f}{bounds} against {reference:.1f} after {pairs:,} seeds, {100.0 * self.won:.0f} % won"
         return text if self.verdict != INCONCLUSIVE else f"{text}, {self.outlook}"
 
     @property
     def outlook(self) -> str:
-        """How many pairs it would take, in words."""
+        """The number of pairs that would decide, in words."""
         if self.needed is None:
-            return "more seeds than can be told would decide"
+            return "more than ten million seeds would decide"
         return f"about {self.needed:,} seeds would decide"
 
 
@@ -192,10 +193,10 @@ def decide(
         second: the same for the other algorithm. Seeds that failed (NaN) in either, and those that only one has, are
             left out.
         alpha: the level of the interval, see `level`.
-        margin: as a part of the mean of the second.
+        margin: as a fraction of the mean of the second.
 
     Returns:
-        The decision, with the figures it rests on.
+        The decision and the numbers behind it.
     """
     first, second = (values[: min(len(first), len(second))] for values in (first, second))
     both = np.isfinite(first) & np.isfinite(second)
@@ -245,7 +246,7 @@ def decide(
 def needed(
     statement: Ends, mean: float, deviation: float, skewness: float, alpha: float, margin: float, *, least: int = FEWEST
 ) -> int | None:
-    """The first look that would decide if the moments stayed as they are; None if there is none up to 10 million."""
+    """The first look that would decide if the moments stayed the same; None if there is none up to ten million."""
     first = max(-(-least // LOOK_EVERY), FEWEST // LOOK_EVERY)
     looks = LOOK_EVERY * np.unique(np.geomspace(first, _MOST_NEEDED // LOOK_EVERY, 400).astype(int))
     same = np.ones(len(looks))
@@ -256,7 +257,7 @@ def needed(
     return None
 
 
-# --- intervals that stand alone, and other verdicts -------------------------------------------------------------
+# --- single intervals, and other verdicts -----------------------------------------------------------------------
 
 
 def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " others"]) -> Difference:
@@ -281,12 +282,12 @@ def half_width(error: float, count: int) -> float:
 
 
 def is_faster(first: float, second: float, part: float = ALIKE) -> str:
-    """Verdict on: the first speed is larger than the second by more than a part of it."""
+    """Verdict on: the first speed exceeds the second by more than a fraction `part` of it."""
     return HOLDS if first > (1.0 + part) * second else FAILS
 
 
 def all_of(*verdicts: str) -> str:
-    """A statement made of several holds if all hold, fails if one fails."""
+    """The verdict on several statements together: holds if all hold, fails if one fails."""
     if FAILS in verdicts:
         return FAILS
     return HOLDS if all(verdict == HOLDS for verdict in verdicts) else INCONCLUSIVE

@@ -25,7 +25,7 @@ from vits.types import Info, Observation, State, reason_counts
 MODELS = ("linear", "logistic", "poisson")
 
 RUNS = 200
-"""Independent runs that estimate a posterior without moments of its own."""
+"""Number of independent runs that estimate a posterior whose moments are not available."""
 
 Draws = Float[np.ndarray, "draws params"]
 
@@ -51,12 +51,12 @@ class Comparison(NamedTuple):
 
     @property
     def distance(self) -> Float[np.ndarray, " params"]:
-        """Of the means, in standard deviations of the reference."""
+        """Difference of the means, in standard deviations of the reference."""
         return (self.mean - self.draws.mean(axis=0)) / self.draws.std(axis=0)
 
     @property
     def ratio(self) -> Float[np.ndarray, " params"]:
-        """Of the deviations, the algorithm's to the reference's."""
+        """The algorithm's standard deviation divided by the reference's."""
         return self.deviation / self.draws.std(axis=0)
 
     @property
@@ -70,7 +70,7 @@ class Comparison(NamedTuple):
         )
 
     def figures(self, most: int = 10) -> list[dict[str, Any]]:
-        """Both posteriors in figures, for the worst parameters."""
+        """Means and standard deviations of both posteriors, for the worst parameters."""
         means, deviations = self.draws.mean(axis=0), self.draws.std(axis=0)
         return [
             {
@@ -228,7 +228,7 @@ def nuts(
 def _posterior(
     posterior: Posterior, key: Key[Array, ""], rows: Rows
 ) -> tuple[Float[np.ndarray, " params"], Float[np.ndarray, " params"], dict[str, int]]:
-    """Mean and deviations after one pass: the posterior's own, or those over many runs."""
+    """Mean and standard deviations after one pass: the posterior's own, or those over many runs."""
     observations = Observation(jnp.asarray(rows.features, float), jnp.asarray(rows.rewards, float))
 
     @eqx.filter_jit
@@ -251,7 +251,7 @@ def _posterior(
 
 
 def _table(path: Path) -> tuple[Any, Any]:
-    """The numbers of a csv file, with or without a line of names, by features and rewards."""
+    """Features and rewards of a csv file, with or without a line of names."""
     lines = [line for line in path.read_text().splitlines() if line.strip()]
     first = lines[0].split(",") if lines else []
     has_names = any(not _is_number(cell) for cell in first)

@@ -19,12 +19,12 @@ TUNING = "-tuning"
 """Suffix of the name of an experiment's tuning."""
 
 GRID, DEFAULT = " (grid)", " (default)"
-"""A row of a tuning ends in these if it has an algorithm's settings on tuning seeds, or its default on fresh ones."""
+"""Suffixes of an algorithm's rows in a tuning: all its settings on tuning seeds, and its default on fresh seeds."""
 
 VERDICTS = ("holds", "fails", "inconclusive")
 
 READINGS = WRITTEN, BEST = ("as written", "at its best")
-"""A claim is read in two ways: the paper's algorithms to the letter, with its grids; or everything tuned and stable."""
+"""The two readings of a claim: the paper's algorithms to the letter, with its grids; or all tuned and stable."""
 
 
 class _RequiredColumns(TypedDict):
@@ -57,7 +57,7 @@ Key = tuple[str, str]
 
 
 class Finding(TypedDict):
-    """A statement that a claim is made of: its verdict, and the figures that it rests on."""
+    """A statement that is part of a claim: its verdict and the numbers behind it."""
 
     text: str
     verdict: str
@@ -66,9 +66,9 @@ class Finding(TypedDict):
     seeds: int
     """Paired seeds at the look that decided, or all of them."""
     needed: int | None
-    """About how many seeds decide it; null if that cannot be told."""
+    """About how many seeds would decide it; null if that cannot be estimated."""
     margin: float
-    """As a part of the reference."""
+    """As a fraction of the reference."""
     mean: float | None
     low: float | None
     high: float | None
@@ -86,15 +86,15 @@ class _RequiredOfClaim(TypedDict):
 
 
 class Claim(_RequiredOfClaim, total=False):
-    """A claim of the paper, and the verdict on it. Claims that seeds decide have statements."""
+    """A claim of the paper and the verdict on it. Claims that are decided by seeds have statements."""
 
     reading: str
     """One of `READINGS`; the second if it is missing."""
     statements: list[Finding]
     seeds: int
-    """Paired seeds that it took to decide, or that were not enough."""
+    """Paired seeds that decided it, or that were not enough."""
     needed: int | None
-    """About how many seeds would decide it; only of claims that seeds have not decided, null if it cannot be told."""
+    """About how many seeds would decide an undecided claim; null if that cannot be estimated."""
 
 
 class Record(TypedDict):
@@ -142,18 +142,23 @@ class Results(NamedTuple):
 
 
 def outcome(claim: Claim) -> str:
-    """The verdict in words: how many seeds it took, or how many it would take."""
+    """The verdict in words, with the number of seeds that decided it or would decide it."""
     if "seeds" not in claim:
         return claim["verdict"]
     if "needed" not in claim:
         return f"{claim['verdict']} after {claim['seeds']:,} seeds"
-    outlook = "more than can be told" if claim["needed"] is None else f"about {claim['needed']:,}"
+    outlook = "an unknown number" if claim["needed"] is None else f"about {claim['needed']:,}"
     return f"{claim['verdict']} after {claim['seeds']:,} seeds; {outlook} would decide"
 
 
 def columns(summary: Summary) -> list[dict[str, Any]]:
     """The rows, with the columns that experiments add."""
     return typing.cast(list[dict[str, Any]], summary["rows"])
+
+
+def finite(value: float) -> float | None:
+    """The value, or None if it is infinite or NaN, which JSON cannot express."""
+    return float(value) if np.isfinite(value) else None
 
 
 def span(values: Set[int]) -> str:
@@ -223,7 +228,7 @@ def load_cell(path: Path) -> Arrays:
 
 
 def load(folder: str | Path) -> Results:
-    """Load the folder of a finished run, or say what is missing or damaged."""
+    """Load the folder of a finished run. Missing and damaged files are refused by name."""
     summary, folder = load_summary(folder), Path(folder)
     cells = {}
     for row in summary["rows"]:

@@ -31,7 +31,7 @@ class World:
     environment: str
     arguments: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     hyperparameters: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
-    """Hyperparameters of contenders, by label, that replace their own here."""
+    """Hyperparameters by contender label; in this world they override the contender's own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """An algorithm, its hyperparameters, and its model where that is not the experiment's."""
+    """An algorithm, its hyperparameters, and its model if it differs from the experiment's."""
 
     label: str
     algorithm: str
@@ -59,15 +59,15 @@ class Contender:
 
 
 class Stage(NamedTuple):
-    """A world, built: the environment, and how to build policies for it."""
+    """A world that has been built: its environment, and a function that builds policies for it."""
 
     environment: Environment
     policy: Callable[[Contender, models.RewardModel, Any], Policy]
-    """A contender's policy, from its model and what its seed adds."""
+    """Builds a contender's policy from its model and the input of its seed."""
     own: Callable[[Sequence[int]], Any] | None = None
-    """What each of these seeds adds to its policy, on a leading axis; None if nothing."""
+    """The input of each of these seeds, such as a prior, along the first axis; None if all seeds share a policy."""
     example: Any = None
-    """What one seed might add."""
+    """An example of the input of one seed."""
 
 
 class Entrant(NamedTuple):
@@ -100,7 +100,7 @@ class RegretExperiment(Experiment):
     """How the paper is read: one of `vits.lab.results.READINGS`."""
 
     decides: ClassVar[frozenset[str]] = frozenset()
-    """Hyperparameters that the experiment sets itself, so that there is nothing to tune."""
+    """Hyperparameters that the experiment sets, so that tuning leaves them out."""
     tries: ClassVar[Mapping[str, tuple[float, ...]]] = {}
     """Values that tuning tries in addition to those it tries everywhere."""
 
@@ -109,23 +109,23 @@ class RegretExperiment(Experiment):
         """Build a world. Bad settings are refused here."""
 
     def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
-        """What is stored in addition to the trace."""
+        """Arrays to store in addition to the trace."""
         return {}
 
     def content(self) -> list[Any]:
-        """What decides the numbers and is not in the settings, such as a checksum of data."""
+        """Whatever the numbers depend on that is not in the settings, such as a checksum of data."""
         return []
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """The worlds in which claims are scored: those with settings of their own, or all if there are none."""
+        """The worlds in which claims are scored: those with tuned settings, or all if there are none."""
         tuned = tuple(world.label for world in self.worlds if world.hyperparameters)
         return tuned or tuple(world.label for world in self.worlds)
 
     def tuning_worlds(self) -> tuple[World, ...]:
         """The worlds in which contenders can be tuned: those that set no hyperparameters.
 
-        Read as written, all worlds have settings of the paper's grids, and can be tuned without them.
+        In the reading "as written" every world has settings from the paper's grids. They are dropped here.
         """
         if self.reading == WRITTEN:
             return tuple(dataclasses.replace(world, hyperparameters={}) for world in self.worlds)
@@ -216,7 +216,7 @@ class RegretExperiment(Experiment):
 
 
 def trace_arrays(trace: Trace) -> Arrays:
-    """What of a trace is stored: the curves in full, the diagnostics as counts per seed."""
+    """The arrays of a trace that are stored: the curves in full, the diagnostics as counts per seed."""
     info = trace.info
     reasons = np.stack([np.bincount(codes, minlength=len(Reason)) for codes in np.asarray(info.reason)])
     return {
@@ -237,7 +237,7 @@ def trace_arrays(trace: Trace) -> Arrays:
 def regret_row(
     environment: str, algorithm: str, hyperparameters: Mapping[str, Any], arrays: Arrays, **columns: Any
 ) -> Row:
-    """A row about regret. Failed seeds are counted and left out of every average; null where none is left."""
+    """A row about regret. Failed seeds are counted and left out of the averages, which are null if all failed."""
     seeds, horizon = arrays["regret"].shape
     final = results.cumulative(arrays)[:, -1]
     seconds = float(np.sum(arrays["seconds"]))
@@ -287,7 +287,7 @@ Regret = TypeVar("Regret", bound=RegretExperiment)
 
 
 def as_written(experiment: Regret) -> Regret:
-    """The same experiment read as the paper is written: its worlds alone, with the settings of the paper's grids."""
+    """The experiment in the reading "as written": the paper's worlds, with settings from the paper's grids."""
     worlds = tuple(
         dataclasses.replace(world, hyperparameters=tuned.settings(experiment.name, world.label, WRITTEN))
         for world in experiment.tuning_worlds()

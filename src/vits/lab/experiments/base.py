@@ -1,4 +1,4 @@
-"""What every experiment offers: cells to compute, rows and claims; and how a request becomes an experiment."""
+"""The interface of an experiment (cells, rows, claims), and the way from a request to an experiment."""
 
 import abc
 import dataclasses
@@ -20,7 +20,7 @@ MOST_SEEDS = 2000
 
 
 class Cell(NamedTuple):
-    """What is computed and stored as one: an algorithm in an environment, with some of the seeds."""
+    """The unit that is computed and stored: one algorithm in one environment, for a chunk of the seeds."""
 
     environment: str
     algorithm: str
@@ -29,7 +29,7 @@ class Cell(NamedTuple):
     cost: int
     """Its share of the progress bar."""
     settings: Any
-    """Everything that decides its numbers, as JSON."""
+    """All settings that its numbers depend on, as JSON."""
     compute: Callable[[Advance], Arrays]
     coordinates: Mapping[str, Any] = {}
     """Where the cell lies in the experiment, such as its dimension: columns of its row."""
@@ -57,23 +57,23 @@ class Experiment(abc.ABC):
         """The cells to compute. Building them is cheap; bad settings are refused here."""
 
     def more_cells(self, seeds: Mapping[Key, int]) -> list[Cell] | None:
-        """The cells when some rows have more seeds than the settings say; None if seeds decide nothing here."""
+        """The cells if some rows get more seeds than the settings say; None if more seeds would not help."""
         return None
 
     def more(self, found: Results) -> list[Cell] | None:
-        """All cells that are needed after these results, for experiments that choose as they go; None by default."""
+        """All cells needed once these results are known, for experiments that choose as they go; None by default."""
         return None
 
     @abc.abstractmethod
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """The row of the summary for an algorithm in an environment: one of its cells, and the arrays of all seeds."""
+        """The row of an algorithm in an environment, from one of its cells and the arrays of all seeds."""
 
     @abc.abstractmethod
     def only(self, names: list[str]) -> "Experiment":
         """The same experiment with these algorithms."""
 
     def claims(self, found: Results) -> list[Claim]:
-        """The verdicts on what the paper says of the experiment; none by default."""
+        """Verdicts on the paper's claims about the experiment; none by default."""
         return []
 
     def settings(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def plan(request: Request) -> tuple[Experiment, Record]:
 
 
 def command(request: Request) -> str:
-    """The command that gives the same run. It names no folder: results and data may be anywhere."""
+    """The command that repeats the run. It names no folder, because results and data may be anywhere."""
     verb = "run" if request.tuning_seeds is None else "tune"
     words = ["vits", verb, request.experiment, "--preset", request.preset]
     options: dict[str, Any] = {
@@ -143,7 +143,7 @@ def _numbers_changed(request: Request, preset: Any) -> list[str]:
 
 
 def _names_changed(usual: Experiment, asked: Experiment) -> list[str]:
-    """Algorithms that were left out or added; their order decides nothing."""
+    """Algorithms that were left out or added, in any order."""
     missing = [name for name in usual.labels if name not in asked.labels]
     added = [name for name in asked.labels if name not in usual.labels]
     return [f"{word} {', '.join(names)}" for word, names in (("without", missing), ("with", added)) if names]

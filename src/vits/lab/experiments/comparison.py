@@ -1,10 +1,10 @@
 """The paper's comparison table (section 4), with measurements instead of marks.
 
-The paper gives LinTS, LinUCB, FG-TS, VITS, its Hessian-free form, LMC-TS and VTS marks from ++ to -: for the regret
-bound that is known of them, their complexity and their robustness against conditioning; and it says which are for
-linear rewards alone. A bound cannot be measured. Here all of them play the linear bandit of figure 1, untuned, at both
-condition numbers, and the growth of their regret in T is measured; the time of a round, choosing and learning, is
-measured alone in several dimensions; and those that refuse another model are called linear.
+The paper gives LinTS, LinUCB, FG-TS, VITS, its Hessian-free form, LMC-TS and VTS marks from ++ to - for three things:
+the known regret bound, the complexity, and the robustness against conditioning. It also says which of them are for
+linear rewards only. A bound cannot be measured. Here all algorithms play the linear bandit of figure 1, untuned, at
+both condition numbers, and the growth of their regret in T is measured. The time of a round (choosing and learning) is
+measured separately in several dimensions. Algorithms that refuse other models are called linear.
 """
 
 import dataclasses
@@ -30,13 +30,13 @@ from vits.policies import Policy
 from vits.types import Observation, Round, State
 
 WARM = 100
-"""Rounds that are played before those that are timed, for algorithms whose cost grows with the data."""
+"""Rounds played before the timed ones, for algorithms whose cost grows with the data."""
 
 BLOCK = 100
-"""Rounds that are timed together; always the same ones, because later rounds cost more for some algorithms."""
+"""Rounds timed together. They are always the same, because later rounds cost more for some algorithms."""
 
 CALLS = 20
-"""How often the program is called to play nothing; the best counts."""
+"""How often a call that plays no round is timed; the fastest counts."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +45,11 @@ class Comparison(BanditExperiment):
 
     dims: tuple[int, ...]
     blocks: int
-    """How often a round is timed; the best counts, because other work of the machine only adds time."""
+    """How often a round is timed; the fastest counts, because other work on the machine can only add time."""
 
     @override
     def cells(self) -> list[Cell]:
-        """Those of the bandit, and one per dimension and contender for what a round costs."""
+        """The cells of the bandit, and one per dimension and contender for the time of a round."""
         validate.count("blocks", self.blocks)
         if not self.dims:
             raise ValueError("dims must name at least one dimension, but is empty")
@@ -87,7 +87,7 @@ class Comparison(BanditExperiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """Regret and how it grows, or what a round costs."""
+        """Regret and its growth, or the time of a round."""
         if "regret" in arrays:
             growth = _growth_with_rounds(arrays)
             return regret_row(*cell.key, cell.hyperparameters, arrays, growth_with_rounds=growth)
@@ -106,7 +106,7 @@ class Comparison(BanditExperiment):
 
 
 def _growth_with_rounds(arrays: Arrays) -> float | None:
-    """The exponent of T between half the rounds and all of them, of the mean over seeds: 0.5 for sqrt(T), 1 for T."""
+    """The exponent of T in the mean regret between half the rounds and all of them: 0.5 for sqrt(T), 1 for T."""
     curve = results.cumulative(arrays)
     horizon = curve.shape[1]
     if not len(curve) or horizon < 2:
@@ -116,7 +116,7 @@ def _growth_with_rounds(arrays: Arrays) -> float | None:
 
 
 class Cost(NamedTuple):
-    """The time of a round in each of several blocks, and how many updates were rejected before and in one of them."""
+    """The time of a round in each block, and the number of updates rejected before and during the first block."""
 
     seconds: Float[np.ndarray, " blocks"]
     rejected: int
@@ -125,8 +125,8 @@ class Cost(NamedTuple):
 def round_cost(policy: Policy, dim: int, *, seed: int, blocks: int) -> Cost:
     """Time of a round, choosing and learning, for one player and after compilation.
 
-    The rounds come from the linear bandit at zeta = 1 and are drawn before, so that the world's time is not counted;
-    nor is that of calling the program, which is what it takes to play no round at all.
+    The rounds come from the linear bandit at zeta = 1. They are drawn beforehand, so the time of the environment is not
+    counted. The time of a call that plays no round is subtracted.
     """
     world = environments.linear(zeta=1.0, dim=dim)
     world_key, policy_key = jax.random.split(jax.random.key(seed))

@@ -1,11 +1,11 @@
 """KL against the clock (appendix, "Computation complexity"): which algorithm comes close to a Gaussian target first?
 
-The time of a step is measured alone, after compilation, in rounds of ten steps as the bandits take them: the best of
-several blocks, because whatever else the machine does can only add. The KL comes from a run with many seeds that is not
-timed. Averaging a chain's path and looking at the KL are nobody's cost.
+The time of a step is measured separately, after compilation, in rounds of ten steps as in the bandits. The fastest of
+several blocks counts, because other work on the machine can only add time. The KL comes from a run with many seeds that
+is not timed. Averaging a chain's path and computing the KL do not count as time.
 
-The paper leaves the target open. Here kappa = 10 and h = 0.1 / lmax, in 20 and in 50 dimensions. A chain is read in
-both ways of the KL study: over its path, as in the paper, and in law, which is what Thompson sampling with one draw a
+The paper does not state the target. Here kappa = 10 and h = 0.1 / lmax, in 20 and in 50 dimensions. A chain is read in
+both ways of the KL study: over its path, as in the paper, and in law, which is what Thompson sampling with one draw per
 round needs. `vits_ii_frozen` and `natural` are not in the paper.
 """
 
@@ -25,12 +25,12 @@ from vits.lab import compare
 from vits.lab.experiments import gaussian_target
 from vits.lab.experiments.base import Advance, Cell
 from vits.lab.experiments.gaussian_target import Approximation, Contender
-from vits.lab.experiments.target import COMMON, TargetExperiment, finite, in_law
-from vits.lab.results import BEST, WRITTEN, Claim, Results, Row, columns
+from vits.lab.experiments.target import COMMON, TargetExperiment, in_law
+from vits.lab.results import BEST, WRITTEN, Claim, Results, Row, columns, finite
 from vits.types import State
 
 ROUND = 10
-"""Steps a round, when the time of a step is measured."""
+"""Steps per round when the time of a step is measured."""
 
 CONTENDERS = (
     Contender("vits_i", "vits_i", max_seeds=1),
@@ -49,8 +49,8 @@ READ = {
     WRITTEN: ("vits_i_one_draw", "vits_ii_one_draw", "vits_ii_hf_plain", "lmc_averaged"),
     BEST: ("vits_i", "vits_ii", "vits_ii_hf", "lmc_law"),
 }
-"""VITS-I, VITS-II, its Hessian-free form and Langevin: with the paper's draws and the path of one chain; or without
-their noise, and in law."""
+"""VITS-I, VITS-II, its Hessian-free form and Langevin: with the paper's draws and the path of one chain; or with exact
+gradients and in law."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class ComputeExperiment(TargetExperiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """Steps, time of a step, and time to the target; null where most seeds did not meet it."""
+        """Steps, time of a step, and time to the target; null where most seeds did not reach it."""
         steps, step_time = arrays["steps"], float(np.min(arrays["seconds_per_step"]))
         median = float(np.quantile(steps, 0.5, method="nearest"))
         return self.line(
@@ -122,9 +122,9 @@ class ComputeExperiment(TargetExperiment):
     def claims(self, found: Results) -> list[Claim]:
         """VITS-II and its Hessian-free form before LMC, and VITS-I after all of them, in every dimension.
 
-        A time is the median number of steps times the time of one; an algorithm that does not get there needs at
-        least the cap. `x before y` holds if x takes less than 1 / 1.1 of y's time, and fails if it takes more than 1.1
-        times as long.
+        A time is the median number of steps times the time of one step. An algorithm that does not arrive takes at
+        least as long as the cap on steps. `x before y` holds if x takes less than 1 / 1.1 of y's time, and fails if it
+        takes more than 1.1 times as long.
         """
         times: dict[str, dict[str, tuple[float | None, float]]] = {}
         for row in columns(found.summary):
@@ -135,7 +135,7 @@ class ComputeExperiment(TargetExperiment):
 
 
 def _scored(times: dict[str, dict[str, tuple[float | None, float]]], reading: str) -> Claim | None:
-    """The claim in one reading; None if nothing that it compares was run."""
+    """The claim in one reading; None if no pair that it compares was run."""
     slowest, fast, free, chain = READ[reading]
     order = [(fast, chain), (free, chain), (fast, slowest), (free, slowest), (chain, slowest)]
     verdicts: list[str] = []
@@ -166,14 +166,14 @@ def seconds_per_step(approximation: Approximation, blocks: int, rounds: int = 50
 @eqx.filter_jit
 def _rounds(approximation: Approximation, key: Key[Array, ""], state: State, num_rounds: Int[Array, ""]) -> State:
     def play(k: Array, state: State) -> State:
-        # The algorithm alone, without what is done to read a chain.
+        # The algorithm alone, without the moments of a chain.
         return approximation.advance(jax.random.fold_in(key, k), state)[0]
 
     return jax.lax.fori_loop(0, num_rounds, play, state)
 
 
 def _is_before(first: tuple[float | None, float], second: tuple[float | None, float]) -> str:
-    """Verdict on: the first takes less time; each is the time it took, if it got there, and the time of the cap."""
+    """Verdict on: the first takes less time. Each is the time to the target, if it arrived, and the time at the cap."""
     (took, at_least), (other_took, other_at_least) = first, second
     longer = 1.0 + compare.ALIKE
     if took is not None and took * longer < (other_took or other_at_least):

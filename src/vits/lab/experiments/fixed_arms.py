@@ -55,7 +55,7 @@ class FixedLogistic(FixedArms):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """VITS better than all others: those of the paper's figure or, at their best, all of them."""
+        """VITS-II better than all others: those in the paper's figure, and at its best also Laplace and ensembles."""
         rivals = _PAPERS_RIVALS if self.reading == WRITTEN else (*_PAPERS_RIVALS, "laplace_ts", "ensemble_ts")
         statements = [less(world, "vits_ii", rival) for world in self.judged[-1:] for rival in rivals]
         return scored("fixed-logistic", found, *statements)
@@ -73,7 +73,7 @@ FIXED_LINEAR = FixedLinear(
             Contender(name, name, _POSTERIOR)
             for name in ("vits_i", "vits_ii", "vits_ii_hf", "vits_ng", "lin_ts", "lmc_ts")
         ),
-        # Fewer members explore less than a posterior.
+        # An ensemble with fewer members explores less than a posterior does.
         Contender("ensemble_ts", "ensemble_ts", {**_POSTERIOR, "num_members": 100}),
         Contender("vts", "vts", {"num_arms": 10}),
         Contender("lin_ucb", "lin_ucb"),

@@ -1,8 +1,8 @@
-"""Approximating one Gaussian: shared by the KL study and the study of computing time.
+"""Approximating one Gaussian, for the KL study and the study of computing time.
 
-The target N(mu*, P^-1) has a precision with largest eigenvalue 1 and log-spaced spectrum, so that a step size is a
-fraction of 1 / lmax. All start at N(0, I). An algorithm of the library approaches the target by updates on an empty
-observation (features and reward are zero), and its distance is that of N(m, S) from the target,
+The target N(mu*, P^-1) has a precision with log-spaced spectrum and largest eigenvalue 1, so a step size is a fraction
+of 1 / lmax. All algorithms start at N(0, I). An algorithm approaches the target by updates on an empty observation
+(features and reward are zero). Its distance from the target is that of N(m, S):
 
     KL = 1/2 (tr(P S) - d + (m - mu*)' P (m - mu*) - log det P - log det S).
 """
@@ -56,17 +56,17 @@ def _log_det(matrix: Float[Array, "dim dim"]) -> Scalar:
 
 
 class Approximation(eqx.Module):
-    """A posterior that starts at N(0, I) and approaches the target step by step, read as a Gaussian."""
+    """A posterior that starts at N(0, I), approaches the target step by step, and is summarised as a Gaussian."""
 
     potential: Quadratic
     """The target."""
     posterior: Posterior
-    """The algorithm, with the target for its prior."""
+    """The algorithm with the target as its prior."""
     begin: Posterior
-    """The same with the start N(0, I) for its prior."""
+    """The algorithm with the start N(0, I) as its prior."""
 
     def first(self, key: Key[Array, ""]) -> State:
-        """The algorithm at N(0, I), or at a draw from it, with the target for its potential."""
+        """The algorithm's state at N(0, I), or at a draw from it, with the data of the target."""
         return self.begin.init(key)._replace(data=self.potential.init())
 
     def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
@@ -75,7 +75,7 @@ class Approximation(eqx.Module):
         return self.posterior.update(key, state, Observation(jnp.zeros(dim), jnp.zeros(())))
 
     def start(self, key: Key[Array, ""]) -> State:
-        """The start of the approximation; where a law is read from chains, that is more than `first`."""
+        """The start of the approximation: `first`, or what a summary of chains adds to it."""
         return self.first(key)
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
@@ -97,7 +97,7 @@ class Variational(Approximation):
 
 
 class Path(NamedTuple):
-    """A chain, how many steps it took since the burn-in, and the moments of where it has been since."""
+    """A chain, the number of its steps since the burn-in, and the moments of its path since then."""
 
     chain: State
     num_seen: Int[Array, ""]
@@ -132,7 +132,7 @@ class Averaged(Approximation):
 
 
 class Chains(Approximation):
-    """A chain in law: the distribution of where it is after k steps, seen in `num_chains` independent chains."""
+    """A chain in law: the distribution of its position after k steps, estimated by `num_chains` independent chains."""
 
     num_chains: int
 
@@ -141,7 +141,7 @@ class Chains(Approximation):
         return jax.vmap(self.first)(jax.random.split(key, self.num_chains))
 
     def step(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """What is reported is the worst of all chains."""
+        """One step of all chains. The info is the worst of all chains."""
         state, info = jax.vmap(self.advance)(jax.random.split(key, self.num_chains), state)
         worst = jax.tree.map(lambda leaf: jnp.max(leaf, axis=0), info)
         return state, worst._replace(is_finite=jnp.all(info.is_finite))
@@ -150,7 +150,7 @@ class Chains(Approximation):
         """An unbiased estimate of the law's KL from the N chains' moments m and S (S with N - 1 in its denominator).
 
         For Gaussian chains E log det S = log det Sigma + c, c = sum_i psi((N - i) / 2) + d log(2 / (N - 1)), and the
-        mean's own noise adds tr(P Sigma) / N to its square: both are taken out.
+        noise of the mean adds tr(P Sigma) / N to its square. Both biases are subtracted.
         """
         target, n = self.potential.prior, self.num_chains
         mean = jnp.mean(state.theta, axis=0)
@@ -165,7 +165,7 @@ class Chains(Approximation):
 
 @dataclasses.dataclass(frozen=True)
 class Contender:
-    """An algorithm of the library, its hyperparameters, and how its law is read."""
+    """An algorithm, its hyperparameters, and how its distribution is summarised."""
 
     label: str
     algorithm: str
@@ -175,21 +175,21 @@ class Contender:
     look_every: int = 1
     """Updates between two looks at the KL."""
     max_seeds: int | None = None
-    """More seeds than this would show nothing new: 1 where nothing is random on a Gaussian target."""
+    """The most seeds it needs: 1 if the algorithm is deterministic on a Gaussian target."""
     chains: int = 1000
-    """Parallel chains, where the law is read over them."""
+    """Number of parallel chains, for the reading "law"."""
     burn_in: int = 1000
-    """Steps that do not count for the path's moments."""
+    """Steps left out of the moments of the path, for the reading "averaged"."""
 
     def num_seeds(self, seeds: int) -> int:
-        """How many of the experiment's seeds it plays."""
+        """The number of the experiment's seeds that it plays."""
         return min(seeds, self.max_seeds or seeds)
 
 
 def approximation(contender: Contender, target: Quadratic, step_size: float) -> Approximation:
-    """The contender facing the target, with the step size h unless its hyperparameters have one of their own.
+    """The contender and the target, with the step size h unless its hyperparameters set one.
 
-    All of target, step size and hyperparameters are traced: one compilation serves every condition number and step.
+    Target, step size and hyperparameters are traced, so one compilation serves all condition numbers and steps.
     """
     dim = target.prior.mean.shape[0]
     settings = {"num_steps": 1, **contender.hyperparameters}
@@ -212,11 +212,11 @@ def approximation(contender: Contender, target: Quadratic, step_size: float) -> 
 
 
 def floor(approximation: Approximation, step_size: float) -> float:
-    """The KL that an algorithm cannot get below in the long run, with p the eigenvalues of P.
+    """The KL that an algorithm settles around in the long run, where p are the eigenvalues of P.
 
-    Langevin's variance along p is x = 1 / (1 - h p / 2) times too large: sum (x - 1 - log x) / 2. With gradients at S
-    draws that are not mirrored the mean of a variational posterior jitters: sum h p / (2 S (2 - h p)), about
-    h tr(P) / (4 S). All others converge.
+    Langevin's variance along p is x = 1 / (1 - h p / 2) times too large, which gives sum (x - 1 - log x) / 2. With
+    gradients at S draws that are not mirrored, the mean of a variational posterior jitters, which gives
+    sum h p / (2 S (2 - h p)), about h tr(P) / (4 S). All others converge to the target.
     """
     h, p = step_size, np.linalg.eigvalsh(approximation.potential.prior.matrix).astype(float)
     if not isinstance(approximation, Variational):

@@ -1,17 +1,17 @@
-"""Steps until a Gaussian target is met, against its condition number (appendix, "Experimental comparison between
+"""Steps until a Gaussian target is reached, against its condition number (appendix, "Experimental comparison between
 Langevin Monte Carlo and VI").
 
-The paper leaves the dimension, the accuracy and the step sizes open; d = 20, KL <= 0.1 and three fractions of 1 / lmax
-are chosen here. Two things decide what is found:
+The paper does not state the dimension, the accuracy and the step sizes. Here d = 20, the accuracy is KL <= 0.1, and the
+steps are three fractions of 1 / lmax. The result depends on two choices:
 
-- Langevin's law can be read as the paper does, from the path of one chain after a burn-in, or over parallel chains.
-  The path needs thousands of steps to average out even where the law has long arrived.
-- With one draw a step, as the paper writes VITS, the mean jitters and the KL settles around h tr(P) / 4. Where that is
-  above the accuracy the answer is "below its floor", and no step is taken. A mirrored pair of draws has the exact
-  gradient of a Gaussian target, and no floor.
+- The law of a Langevin chain can be estimated from the path of one chain after a burn-in, as in the paper, or from
+  parallel chains. The average over a path needs thousands of steps even if the chain itself has converged long before.
+- With one draw per step, as the paper writes VITS, the mean jitters and the KL settles around h tr(P) / 4. If that is
+  above the accuracy, the result is "below its floor", and no step is taken. A mirrored pair of draws gives the exact
+  gradient of a Gaussian target, and there is no floor.
 
-VI-II is the library's: its inverse is repaired when it is 0.1 off. Up to h = 0.1 that never happens here. At 0.5 it
-does, and the bare recursion would be slower: 17, 112 and 915 steps at kappa = 10, 100 and 1000 against 15, 98 and 872.
+VI-II repairs its inverse when it is 0.1 off. Up to h = 0.1 that never happens here. At 0.5 it does; without repairs it
+would be slower, with 17, 112 and 915 steps at kappa = 10, 100 and 1000 instead of 15, 98 and 872.
 """
 
 import dataclasses
@@ -26,8 +26,8 @@ from vits.lab import compare
 from vits.lab.experiments import gaussian_target
 from vits.lab.experiments.base import Advance, Cell
 from vits.lab.experiments.gaussian_target import Contender
-from vits.lab.experiments.target import COMMON, TargetExperiment, finite, in_law
-from vits.lab.results import BEST, WRITTEN, Claim, Results, Row
+from vits.lab.experiments.target import COMMON, TargetExperiment, in_law
+from vits.lab.results import BEST, WRITTEN, Claim, Results, Row, finite
 
 LINEAR = (0.9, 1.1)
 """Growth counts as linear if its exponent over the last decade of condition numbers is between these."""
@@ -36,13 +36,13 @@ READ = {
     WRITTEN: (("vi_i_one_draw", "vi_ii_one_draw"), "lmc_averaged"),
     BEST: (("vi_i", "vi_ii"), "lmc_law"),
 }
-"""VI-I, VI-II and Langevin: with one draw a step and the path of one chain; or with exact gradients, and in law."""
+"""VI-I, VI-II and Langevin: with one draw per step and the path of one chain; or with exact gradients and in law."""
 
 ALIKE = 0.05
-"""Two numbers of steps are the same if they differ by at most this part, or by one step."""
+"""Two numbers of steps count as the same if they differ by at most this fraction, or by one step."""
 
 ALIKE_UP_TO = 0.1
-"""The paper finds VI-I and VI-II alike up to this step."""
+"""The paper finds no difference between VI-I and VI-II up to this step."""
 
 CONTENDERS = (
     Contender("vi_i", "vits_i", max_seeds=1),
@@ -112,9 +112,9 @@ class KLExperiment(TargetExperiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """Steps needed, and what became of the seeds that did not get there.
+        """Steps to the target, and counts of the seeds that did not reach it.
 
-        `failed_seeds` is 0: that an algorithm diverges at a step size is what the experiment is to find out.
+        `failed_seeds` is 0, because divergence at a step size is a result of the experiment, not a failure.
         """
         steps, diverged = arrays["steps"], arrays["diverged"]
         below_floor = bool(arrays["floor"][0] >= self.epsilon)
@@ -144,7 +144,7 @@ class KLExperiment(TargetExperiment):
         return [claim for reading in READ for score in scores if (claim := score(found, reading)) is not None]
 
     def _steps(self, found: Results, algorithm: str) -> dict[tuple[float, float], Float[np.ndarray, " seeds"]]:
-        """Steps by step size and condition number, infinite for seeds that did not arrive; empty if it was not run."""
+        """Steps by step size and condition number, infinite for seeds that did not arrive; empty without a run."""
         settings = [(h, kappa) for h in self.step_sizes for kappa in self.condition_numbers]
         return {
             (h, kappa): found.cells[label(h, kappa), algorithm]["steps"]
@@ -175,7 +175,7 @@ class KLExperiment(TargetExperiment):
         return compare.claim("kl-alike", compare.HOLDS if all(alike) else compare.FAILS, "; ".join(parts), reading)
 
     def _linear(self, found: Results, reading: str) -> Claim | None:
-        """Linear over the last decade of condition numbers that an algorithm reaches, in every panel that has one."""
+        """Linear over the last decade of condition numbers that an algorithm reaches, for every step size with one."""
         variants, chain = READ[reading]
         verdicts, evidence = [], []
         for algorithm in (*variants, chain):
@@ -246,7 +246,7 @@ PRESETS = {
         EXPERIMENT,
         condition_numbers=(1.0, 10.0, 100.0, 1000.0),
         step_sizes=(0.05, 0.1, 0.5),
-        # The last one runs to the cap at h = 0.1, repairing its inverse all the way.
+        # The last contender runs to the cap at h = 0.1 and repairs its inverse all the time.
         contenders=in_law(CONTENDERS[:-1], max_seeds=1),
         seeds=10,
     ),

@@ -28,9 +28,9 @@ from vits.simulation import Trace, replay
 
 @dataclasses.dataclass(frozen=True)
 class MovieWorld(World):
-    """The movies, and what is made of the mean m and the variance v of those drawn.
+    """The movies, and the prior from the mean m and the variance v of those drawn.
 
-    The prior is N(m, diag(v)) as it stands, or tempered like the likelihood, N(m, diag(v) / eta).
+    The prior is N(m, diag(v)), or N(m, diag(v) / eta) if it is tempered like the likelihood.
     """
 
     inverse_temperature: float = 1.0
@@ -58,7 +58,7 @@ class MovieLens(RegretExperiment):
 
     @override
     def settings(self) -> dict[str, Any]:
-        """Everything needed to run it again; the data by their checksum, since they may be anywhere."""
+        """Everything needed to run it again. The data are named by their checksum, because they may be anywhere."""
         return {**super().settings(), "data": self._factorised[0].md5}
 
     @override
@@ -82,14 +82,14 @@ class MovieLens(RegretExperiment):
 
     @override
     def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
-        """`logit_regret`: what was played, measured on the logit scale too."""
+        """`logit_regret`: regret of the same actions, measured on the logit scale."""
         assert isinstance(environment, Movies)
         on_logits = dataclasses.replace(environment, scale=SCALES["logit"])
         return {"logit_regret": replay(self.seed, on_logits, trace.action, seeds=seeds).regret}
 
     @override
     def tuning_worlds(self) -> tuple[World, ...]:
-        """One for each kind of prior, because eta is what is tuned; read as written, the prior is not tempered."""
+        """One for each kind of prior, because eta is tuned; in the reading "as written" the prior is not tempered."""
         kinds: dict[str, MovieWorld] = {}
         for world in super().tuning_worlds():
             assert isinstance(world, MovieWorld)

@@ -24,14 +24,14 @@ from vits.lab.results import DamagedRun, Finding, Key, Record, Results, Summary
 UNRECORDED = Record(command=None, changes=None)
 
 ADDED = {"reading": results.BEST, "starts": 1}
-"""Settings that older folders do not name, and what they were."""
+"""Settings that older folders do not name, with the values they had then."""
 
 ENGINES = ("local", "ray")
 """The names that `engine` takes."""
 
 
 class Monitor:
-    """What a run reports while it runs. This one ignores it; the command line draws a bar."""
+    """Receives the progress of a run. This one ignores it; the command line draws a bar."""
 
     def start(self, total: int, found: int) -> None:
         """The cost of all cells, and of those that were found finished."""
@@ -50,7 +50,7 @@ class Monitor:
 
 
 class EngineError(Exception):
-    """An engine could not compute everything. The cells that are finished are stored."""
+    """An engine could not compute all cells. Those it finished are stored."""
 
 
 @runtime_checkable
@@ -109,8 +109,8 @@ def run(
         preset: the name under which the settings are stored.
         record: how the run was started; stored before anything is computed.
         engine: where cells are computed; in this process by default.
-        monitor: is told about progress.
-        most_seeds: add seeds where an undecided claim needs them until all claims are decided, or rows have this many.
+        monitor: receives the progress.
+        most_seeds: add seeds to the rows of undecided claims until all claims are decided or rows have this many.
 
     Returns:
         The results, which are also in the folder.
@@ -213,7 +213,7 @@ def _more(experiment: Experiment, found: Results, undecided: list[Finding], most
 
 
 def _commits(cells: Iterable[Arrays]) -> str:
-    """All commits that cells were computed with: a run may have been resumed with another."""
+    """All commits that cells were computed with; a resumed run can have several."""
     return ", ".join(dict.fromkeys(str(commit) for arrays in cells for commit in arrays["commit"]))
 
 
@@ -225,7 +225,7 @@ def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
 
 
 def _occupy(folder: Path, settings: dict[str, Any], record: Record) -> Record:
-    """Write the settings and the record into an empty folder, or check that it holds them; the record that counts.
+    """Write settings and record into an empty folder, or check that it holds the same settings. Returns its record.
 
     Files that a killed run left half-written are deleted.
     """

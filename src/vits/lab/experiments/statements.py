@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from vits.lab import compare, results
 from vits.lab.compare import ALIKE, FAILS, INCONCLUSIVE, Ends
-from vits.lab.results import BEST, Claim, Finding, Key, Results
+from vits.lab.results import BEST, Claim, Finding, Key, Results, finite
 
 Values = Callable[[Results], tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " others"]]]
 """Two values of every seed, from a run."""
@@ -49,13 +49,13 @@ def _regrets(sign: str, rule: Ends, world: str, first: str, second: str, margin:
 
 
 def scored(id: str, found: Results, *statements: Statement, also: Callable[[], dict[str, str]] = dict) -> list[Claim]:
-    """Score a claim; no claim if a row that it is about was not run.
+    """Score a claim. The list is empty if a row that the claim is about was not run.
 
     Args:
         id: the claim.
         found: the run.
         statements: what has to hold; all share the level of the claim.
-        also: further evidence that seeds do not decide, with a verdict on each; called only if everything was run.
+        also: returns evidence that does not depend on seeds, with a verdict on each; called only if all rows were run.
     """
     if any(key not in found.cells for statement in statements for key in statement.keys):
         return []
@@ -97,23 +97,18 @@ def _finding(statement: Statement, found: Results, alpha: float) -> Finding:
         seeds=compared,
         needed=decision.needed,
         margin=statement.margin,
-        mean=_finite(mean),
-        low=_finite(low),
-        high=_finite(high),
-        reference=_finite(reference),
-        median=_finite(decision.median),
-        middle_mean=_finite(decision.middle_mean),
-        won=_finite(decision.won),
+        mean=finite(mean),
+        low=finite(low),
+        high=finite(high),
+        reference=finite(reference),
+        median=finite(decision.median),
+        middle_mean=finite(decision.middle_mean),
+        won=finite(decision.won),
     )
 
 
-def _finite(value: float) -> float | None:
-    """JSON has no infinity."""
-    return value if np.isfinite(value) else None
-
-
 def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second: str) -> dict[str, str]:
-    """Evidence and verdicts on: each of the firsts plays more rounds a second than the second, world by world."""
+    """Evidence and verdicts on: in every world, each of `firsts` plays more rounds per second than `second`."""
     speed = {(row["environment"], row["algorithm"]): row["rounds_per_second"] or 0.0 for row in found.summary["rows"]}
     pairs = [(world, first, speed[world, first], speed[world, second]) for world in worlds for first in firsts]
     return {
@@ -123,7 +118,7 @@ def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second
 
 
 def unsettled(claims: Sequence[Claim]) -> list[Finding]:
-    """The undecided statements of undecided claims: a claim that fails for one statement needs no other."""
+    """The undecided statements of undecided claims. A claim that fails by one statement does not need the others."""
     return [
         finding
         for claim in claims

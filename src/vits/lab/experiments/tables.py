@@ -1,11 +1,11 @@
-"""Networks on labelled tables and on the wheel bandit, at the protocols of published results.
+"""Networks on labelled tables and on the wheel bandit, with the protocols of published results.
 
-Mushroom and shuttle pay 1 for the right class and 0 otherwise, and every seed sees the rows in an order of its own. On
-the wheel, rewards and regret are divided by 50. Each world has one network with one output per arm.
+Mushroom and shuttle pay 1 for the right class and 0 otherwise, and every seed shuffles the rows in its own way. On the
+wheel, rewards and regret are divided by 50. Each world has one network with one output per arm.
 
-On the tables the prior is N(0, v I). On the wheel, which needs sharp edges, it is N(start, v I), where the hidden layer
-of the start has random weights and biases, new for each seed, and the last layer is zero. Settings were chosen on other
-seeds (100 and above) than those that a preset plays.
+On the tables the prior is N(0, v I). The wheel needs sharp edges, so its prior is N(start, v I), where `start` has
+random hidden weights and biases, new for each seed, and a last layer of zeros. Settings were chosen on seeds from 100
+on, which no preset plays.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ PUBLISHED = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TableWorld(World):
-    """A world with a horizon, a network and a prior of its own."""
+    """A world with its own horizon, network and prior."""
 
     rounds: int
     """Its horizon, unless the experiment's is shorter."""
@@ -62,7 +62,7 @@ class Tables(BanditExperiment):
 
     @override
     def settings(self) -> dict[str, Any]:
-        """Everything needed to run it again. The data may be anywhere: loaders check their published checksums."""
+        """Everything needed to run it again. The data may be anywhere, because loaders check published checksums."""
         return {**super().settings(), "data": None}
 
     @override
@@ -90,7 +90,7 @@ class Tables(BanditExperiment):
 
     @override
     def tuning_worlds(self) -> tuple[World, ...]:
-        """All of them, without the settings that were chosen there."""
+        """All worlds, without their chosen settings."""
         return tuple(dataclasses.replace(world, hyperparameters={}) for world in self.worlds)
 
     @override

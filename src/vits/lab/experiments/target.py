@@ -1,4 +1,4 @@
-"""What the experiments with a Gaussian target share: contenders approach it until all seeds are close."""
+"""The shared part of experiments with a Gaussian target: contenders approach it until all seeds are close."""
 
 import dataclasses
 import time
@@ -25,7 +25,7 @@ COMMON = (
     Contender("lmc_averaged", "lmc_ts", reading="averaged", look_every=50),
     Contender("lmc_law", "lmc_ts", reading="law", max_seeds=10),
 )
-"""Natural gradients, and a chain in both of its readings."""
+"""Natural gradients, and a Langevin chain in both readings."""
 
 
 def in_law(contenders: tuple[Contender, ...], max_seeds: int) -> tuple[Contender, ...]:
@@ -63,7 +63,7 @@ class TargetExperiment(Experiment):
         validate.run_size(self.seeds, self.horizon, 1)
 
     def follow(self, contender: Contender, approximation: Approximation) -> "Trajectory":
-        """The contender's way to the target."""
+        """The contender's trajectory towards the target."""
         return trajectory(
             contender, approximation, seed=self.seed, seeds=self.seeds, epsilon=self.epsilon, cap=self.horizon
         )
@@ -77,7 +77,7 @@ class TargetExperiment(Experiment):
         step_size: float,
         **coordinates: Any,
     ) -> Cell:
-        """A contender at a point of the experiment; `coordinates` and what all points share decide the numbers."""
+        """The cell of a contender at one point of the experiment, whose position is given by `coordinates`."""
         shared = {"epsilon": self.epsilon, "horizon": self.horizon, "seeds": self.seeds, "seed": self.seed}
         return Cell(
             environment=environment,
@@ -111,16 +111,11 @@ class TargetExperiment(Experiment):
         return dataclasses.replace(self, contenders=tuple(known[name] for name in dict.fromkeys(names)))
 
 
-def finite(value: float) -> float | None:
-    """The value, or None if it is infinite: JSON has no infinity."""
-    return float(value) if np.isfinite(value) else None
-
-
 class Looks(NamedTuple):
-    """The distance of each seed from the target at each look, and what happened to it.
+    """The distance of each seed from the target at each look.
 
-    The KL is infinite after the last look. A seed with a rejected update is `diverged`: infinitely far from then on.
-    `refreshed` counts repairs of an inverse.
+    The KL is infinite after the last look. A seed with a rejected update is `diverged`, and its KL is infinite from
+    then on. `refreshed` counts repairs of an inverse.
     """
 
     kl: Float[Array, "looks seeds"]
@@ -139,7 +134,7 @@ def approach(
     look_every: int,
     room: int,
 ) -> Looks:
-    """Take steps until every seed was once within epsilon, or has diverged, for at most `max_looks` <= `room` looks."""
+    """Take steps until every seed has been within epsilon or has diverged, for at most `max_looks` <= `room` looks."""
     states = jax.vmap(approximation.start)(keys)
     none = jnp.zeros(keys.shape, bool)
 
@@ -184,7 +179,7 @@ class Trajectory(NamedTuple):
 def trajectory(
     contender: Contender, approximation: Approximation, *, seed: int, seeds: int, epsilon: float, cap: int
 ) -> Trajectory:
-    """The contender's seeds on their way to the target, for at most `cap` steps (rounded up to a look)."""
+    """The path of the contender's seeds towards the target, for at most `cap` steps (rounded up to a look)."""
     stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))
     looks = -(-cap // stride)
     keys = jax.random.split(jax.random.key(seed), contender.num_seeds(seeds))

@@ -1,27 +1,28 @@
 """The regret bound of VITS-I on linear bandits, d sqrt(d T) up to logarithms, with the hyperparameters of its proof.
 
-Those are cautious. With the noise R = 1 that the paper assumes "to ease the presentation" the posterior is so wide that
-play stays close to uniform for some 250 d^3 rounds, and until then regret is linear in T. Here rewards have standard
-deviation R = 0.03, which brings that down to d^3 / 4; lambda = 1, and every formula is as it stands.
+These hyperparameters are cautious. With the noise R = 1 that the paper assumes "to ease the presentation", the
+posterior is so wide that play stays close to uniform for about 250 d^3 rounds, and regret is linear in T until then.
+Here rewards have standard deviation R = 0.03, which reduces that to d^3 / 4 rounds. lambda is 1, and all formulas are
+the paper's.
 
-Arms are unit vectors in all directions, new in every round, and many: exploration has to come from the posterior. The
+Arms are many unit vectors in all directions, new in every round, so exploration has to come from the posterior. The
 precision across theta* then grows like sqrt(T / eta) and the regret like (d - 1) sqrt(T / eta), with 1 / eta of order
-d log(3 T^3): the growth of the bound itself. With two arms the rounds would explore by themselves, and regret would be
-logarithmic.
+d log(3 T^3). That is the growth of the bound. With two arms, the random contexts alone would explore enough, and regret
+would be logarithmic.
 
-The verdict depends on the setting, which was chosen after looking at others. Exponents of T and d of the exact
-posterior (20 seeds, T = 500 to 4000, d = 2, 4, 8), fitted as below:
+The verdict depends on the setting, which was chosen after looking at others. These are the exponents of T and d of the
+exact posterior (20 seeds, T = 500 to 4000, d = 2, 4, 8), fitted as in `claims`:
 
     R = 0.1,  50 arms   0.59 and 1.31   d = 8 is still close to uniform play
     R = 0.05, 50 arms   0.52 and 1.47
-    R = 0.03, 50 arms   0.47 and 1.47   the one that is run
+    R = 0.03, 50 arms   0.47 and 1.47   the setting of this experiment
     R = 0.03, 300 arms  0.52 and 1.57   the rule would say "fails"
 
-None contradicts the bound: (d - 1) sqrt(d) lies below d^1.5 everywhere and grows faster on the way there, with exponent
-1.9 from 2 to 8. A fit over so few and so small dimensions cannot settle an exponent to a tenth.
+None contradicts the bound: (d - 1) sqrt(d) is below d^1.5 for every d but grows faster while d is small, with exponent
+1.9 from d = 2 to 8. A fit over few, small dimensions cannot determine an exponent to a tenth.
 
 The number of steps K_t of the proof is of order kappa^2 log(d T), at least a few hundred. `max_steps` caps it, and the
-rows say in how many rounds. The warm start makes up for that: the regret is that of the exact posterior within 3 %.
+rows say in how many rounds. The warm start makes up for the cap: regret is within 3 % of the exact posterior's.
 """
 
 import dataclasses
@@ -44,10 +45,10 @@ PRIOR_PRECISION = 1.0
 """lambda."""
 
 ALGORITHMS = ("vits_i", "lin_ts")
-"""The theorem's, and the exact posterior that it follows."""
+"""The algorithm of the theorem, and the exact posterior that it approximates."""
 
 CHUNK = 40_000
-"""Most rounds of a cell: the seeds are split so that each cell takes minutes, not an hour."""
+"""The most rounds of a cell: seeds are split so that each cell takes minutes, not an hour."""
 
 BOUND = {"T": 0.5, "d": 1.5}
 """The exponents of the bound."""
@@ -80,7 +81,7 @@ class TheoryExperiment(Experiment):
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """The longest horizon and its halves, shortest first; each is a run of its own, because eta depends on it."""
+        """The longest horizon and its halves, shortest first. Each is a separate run, because eta depends on it."""
         return tuple(max(self.horizon >> k, 1) for k in range(self.halvings, -1, -1))
 
     @property
@@ -150,14 +151,14 @@ class TheoryExperiment(Experiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """Growth no faster than the bound's, in both readings: the proof leaves nothing to tune.
+        """Growth no faster than the bound's. Both readings are the same, because the proof leaves nothing to tune.
 
         The regret is fitted, seed by seed, by a power of T times a power of d,
 
             log(regret) = a + alpha log T + beta log d.
 
         The claim holds if the 95 % intervals of alpha and beta end at or below 0.5 and 1.5, logarithms included. It
-        fails if, of regret / log(3 T^3), one of them begins above.
+        fails if, for regret / log(3 T^3), one of these intervals begins above.
         """
         if "vits_i" not in self.algorithms or len(self.dims) < 2 or self.halvings < 1:
             return []
@@ -210,7 +211,7 @@ def label(dim: int, horizon: int) -> str:
 
 
 def _interval(exponents: Float[np.ndarray, " seeds"]) -> Growth:
-    """Mean and 95 % interval; without two seeds nothing is known."""
+    """Mean and 95 % interval, which is unbounded with fewer than two seeds."""
     if len(exponents) < 2:
         return Growth(float(np.mean(exponents)) if len(exponents) else np.nan, -np.inf, np.inf)
     mean, error = float(np.mean(exponents)), float(np.std(exponents, ddof=1) / np.sqrt(len(exponents)))

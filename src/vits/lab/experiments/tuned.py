@@ -1,7 +1,7 @@
 """The settings that `vits tune` found, kept as data: by experiment, reading, world and contender.
 
 They are in `tuned.json`, each with the command and the commit that found it, and with the outcome of its check on fresh
-seeds. Finished tunings are written there, in a checkout, by
+seeds. To write finished tunings there, run in a checkout:
 
     python -m vits.lab.experiments.tuned results/linear-tuning-paper ...
 """
@@ -27,7 +27,7 @@ class Setting(TypedDict):
     command: str
     commit: str
     check: str
-    """How it did beside the default on fresh seeds."""
+    """The outcome of its comparison with the default on fresh seeds."""
 
 
 Shipped = dict[str, dict[str, dict[str, dict[str, Setting]]]]
@@ -47,7 +47,7 @@ def settings(experiment: str, world: str, reading: str = BEST) -> dict[str, dict
 
 
 def store(folders: Iterable[Path], file: Path = FILE) -> None:
-    """Write the choices of finished tunings to a file; a choice replaces that contender's alone."""
+    """Write the choices of finished tunings to a file. Settings of other contenders stay."""
     known: Shipped = json.loads(file.read_bytes()) if file.is_file() else {}
     for folder in folders:
         summary = results.load_summary(folder)

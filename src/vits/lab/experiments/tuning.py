@@ -1,11 +1,11 @@
 """Grids over hyperparameters: each algorithm's setting in each world is chosen on one set of seeds, checked on another.
 
-Settings are compared by successive halving. All of them play an eighth of the tuning seeds, the best third of them a
-quarter, the best third of those half, and the rest all. A setting with a failed seed is out. The best setting replaces
-the default only if its mean regret is lower by the paired rule of `vits.lab.compare`, at a level that all settings
-share: ties go to the default. A choice that is not the default then plays fresh seeds beside it.
+Settings are compared by successive halving. All of them play an eighth of the tuning seeds, the best third a quarter,
+the best third of those half, and the remaining ones all. A setting with a failed seed is eliminated. The best setting
+replaces the default only if its mean regret is lower by the paired rule of `vits.lab.compare`, at a level divided by
+the number of settings: ties go to the default. A choice other than the default is then compared with it on fresh seeds.
 
-Read as the paper is written, all settings of its grids play all tuning seeds, and the least mean is chosen.
+In the reading "as written", all settings of the paper's grids play all tuning seeds, and the least mean is chosen.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from vits.lab.results import BEST, DEFAULT, GRID, WRITTEN, Claim, Results, Row
 
 @dataclasses.dataclass(frozen=True)
 class Grid:
-    """Values to try, and what goes with all of them."""
+    """Values to try, and hyperparameters that are the same at every point."""
 
     values: Mapping[str, tuple[float, ...]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -40,7 +40,7 @@ class Grid:
         return [{**dict(zip(self.values, point, strict=True)), **self.fixed} for point in combinations]
 
     def without(self, names: Collection[str]) -> "Grid":
-        """The same grid but for these hyperparameters."""
+        """The same grid without these hyperparameters."""
         return Grid({name: values for name, values in self.values.items() if name not in names}, self.fixed)
 
     def extended(self, more: Mapping[str, tuple[float, ...]]) -> "Grid":
@@ -59,10 +59,10 @@ GRIDS: dict[str, tuple[Grid, ...]] = {
     "lin_ucb": (Grid({**_PRIOR, "width": (0.1, 0.3, 1.0, 3.0)}),),
     "vts": (Grid({**_PRIOR, "prior_scale": (0.1, 1.0, 10.0)}),),
 }
-"""What is tried for each algorithm.
+"""The grids of each algorithm.
 
-The paper's grids, with its step h / (eta t), and beside them the same with the safe step. The paper's eta begin at 10;
-with rewards of order one that is narrower than the posterior itself, so 1 and 3 are tried too.
+These are the paper's grids with its step h / (eta t), and the same with the safe step. The paper's values of eta begin
+at 10. With rewards of order one that is narrower than the exact posterior, so 1 and 3 are tried too.
 """
 
 
@@ -86,17 +86,17 @@ PAPER_GRIDS: dict[str, tuple[Grid, ...]] = {
 """The grids of the paper's appendix, and nothing else."""
 
 FIRST_SEED = 10_000
-"""Seeds from this one on tune, seeds below it report, in every preset: never the same."""
+"""Seeds from this one on are for tuning, seeds below it for reports, in every preset."""
 
 CHUNK = 50
-"""Most seeds of a setting that are played, and stored, together; fewer where the experiment has fewer."""
+"""The most seeds of a setting that are played and stored together; an experiment may have smaller chunks."""
 
 KEPT, FEWEST = 3, 3
-"""One setting in three, and three at least, goes on to the next heat."""
+"""One setting in three, and at least three, reach the next heat."""
 
 
 class Race(NamedTuple):
-    """The state of a comparison of settings: those still in it, the seeds they need, and the choice once it is made."""
+    """The state of a comparison: the settings still in it, the seeds they need, and the choice once it is made."""
 
     settings: list[int]
     seeds: int
@@ -141,11 +141,11 @@ class Tuning(Experiment):
 
     @override
     def more(self, found: Results) -> list[Cell]:
-        """The next heat of those settings that are still compared, and the report of those that were chosen."""
+        """The next heat of the settings still compared, and the report of the chosen ones."""
         return self._cells(found)
 
     def _cells(self, found: Results | None) -> list[Cell]:
-        """All cells that are known to be needed from what was found."""
+        """All cells that are needed, as far as the results tell."""
         content = self.experiment.content()
         return [
             cell
@@ -213,7 +213,7 @@ class Tuning(Experiment):
         return sorted({max(self.tuning_seeds // share, 1) for share in shares})
 
     def race(self, count: int, arrays: Arrays | None) -> Race:
-        """How far the comparison of `count` settings has come."""
+        """The state of the comparison of `count` settings."""
         settings = list(range(count))
         for seeds in self.heats:
             regret = _matrix(arrays, count, seeds)
@@ -242,7 +242,7 @@ class Tuning(Experiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """Regret of the chosen setting, or of the default, on fresh seeds; or how the settings fared."""
+        """Regret of the chosen setting or the default on fresh seeds; or counts of the settings tried."""
         if "final" not in arrays:
             return regret_row(*cell.key, cell.hyperparameters, arrays)
         count = int(np.max(arrays["setting"])) + 1
@@ -301,7 +301,7 @@ def _played(arrays: Arrays | None) -> dict[int, int]:
 
 
 def _fittest(settings: list[int], regret: Float[np.ndarray, "settings seeds"]) -> list[int]:
-    """The best third, three at least, and the default, without settings that have a failed seed unless all have one."""
+    """The best third, at least three, and the default. Settings with a failed seed drop out unless all have one."""
     alive = [setting for setting in settings if not np.any(np.isnan(regret[setting]))] or settings
     ranked = sorted(alive, key=lambda setting: _score(regret[setting]))
     kept = ranked[: max(FEWEST, -(-len(alive) // KEPT))]
@@ -309,12 +309,12 @@ def _fittest(settings: list[int], regret: Float[np.ndarray, "settings seeds"]) -
 
 
 def _score(regret: Float[np.ndarray, " seeds"]) -> float:
-    """Mean regret; infinite with a failed seed, whatever the other seeds say."""
+    """Mean regret; infinite if any seed failed."""
     return float("inf") if np.any(np.isnan(regret)) else float(np.mean(regret))
 
 
 def grids(experiment: RegretExperiment, contender: Contender) -> list[Grid]:
-    """What is tried for a contender of an experiment."""
+    """The grids of a contender in an experiment."""
     if experiment.reading == WRITTEN:
         return [grid.without(experiment.decides) for grid in PAPER_GRIDS[contender.algorithm]]
     return [grid.without(experiment.decides).extended(experiment.tries) for grid in GRIDS[contender.algorithm]]
@@ -324,8 +324,8 @@ def tuning(experiment: Experiment, *, tuning_seeds: int = 400) -> Tuning:
     """The tuning of a regret experiment.
 
     Args:
-        experiment: what to tune; its seeds are kept for the report. If it reads the paper as written, the grids are the
-            paper's and the algorithms are played to the letter.
+        experiment: what to tune; its seeds are kept for the report. In the reading "as written", the grids are the
+            paper's and the algorithms follow it to the letter.
         tuning_seeds: fresh seeds on which settings are compared.
 
     Returns:

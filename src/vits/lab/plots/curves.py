@@ -15,14 +15,14 @@ from vits.lab.plots import style
 from vits.lab.results import Key, Results, Summary, columns, cumulative, span
 
 OFF_SCALE = 3.0
-"""A curve that ends this many times above the median of all is named in a corner instead of flattening the rest."""
+"""A curve that ends above this many times the median is named in a corner, because it would flatten the others."""
 
 SLOPES = {"horizon": 0.5, "dim": 1.5}
 """The exponents of the regret bound, in the number of rounds and in the dimension."""
 
 
 class Curve(NamedTuple):
-    """Mean cumulative regret at some rounds, and its standard error; no error of a single seed."""
+    """Mean cumulative regret at some rounds, and its standard error, which is None for a single seed."""
 
     rounds: Int[np.ndarray, " points"]
     mean: Float[np.ndarray, " points"]
@@ -89,7 +89,7 @@ def _panel(axes: Axes, curves: dict[str, Curve | None], looks: dict[str, dict[st
 def arms(results: Results) -> Path:
     """How often each arm was played, from the best to the worst: a row per environment, a panel per algorithm.
 
-    Bars are means over seeds, the whiskers one standard error.
+    Bars are means over seeds, and whiskers are one standard error.
     """
     environments, algorithms = results.environments, results.algorithms
     if any("plays" not in arrays for arrays in results.cells.values()):

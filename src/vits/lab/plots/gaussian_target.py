@@ -14,10 +14,10 @@ CAP = "#C00000"
 
 
 def steps(results: Results, path: Path | None = None) -> Path:
-    """Median steps until KL <= epsilon against the condition number, one panel per step size; from the summary alone.
+    """Median steps until KL <= epsilon against the condition number, one panel per step size.
 
-    Where most seeds did not arrive there is a hollow mark on the line of the cap (a triangle), or above it if the
-    accuracy is below the algorithm's floor (a square) or the algorithm diverged (a cross).
+    It needs the summary only. If most seeds did not arrive, there is a hollow triangle on the line of the cap; above it
+    there is a square if the accuracy is below the algorithm's floor, and a cross if the algorithm diverged.
     """
     rows, settings = columns(results.summary), results.summary["settings"]
     algorithms = list(dict.fromkeys(row["algorithm"] for row in rows))
@@ -29,7 +29,7 @@ def steps(results: Results, path: Path | None = None) -> Path:
             line = [row for row in rows if row["step_size"] == step_size and row["algorithm"] == name]
             # Marks side by side: many algorithms can miss the same target.
             shift = 1.08 ** (i - 0.5 * (len(algorithms) - 1))
-            # Thinner and thinner: curves that coincide are all seen.
+            # Each line is thinner than the one before, so that coinciding curves are visible.
             _steps_line(axes, line, shift, linewidth=max(3.4 - 0.3 * i, 1.0), **look)
         axes.axhline(settings["horizon"], color=CAP, linestyle="dashed", linewidth=1.2, zorder=1)
         axes.set(xscale="log", yscale="log", xlabel="condition number")
@@ -70,7 +70,7 @@ def _steps_line(axes: Axes, rows: list[dict[str, Any]], shift: float, **look: An
 
 
 def _mark(row: dict[str, Any]) -> tuple[str, float]:
-    """The sign for an algorithm that did not arrive, and its height as a multiple of the cap."""
+    """The marker for an algorithm that did not arrive, and its height as a multiple of the cap."""
     if row["below_floor"]:
         return "s", 4.0
     return ("x", 2.0) if row["diverged"] > row["not_reached"] else ("v", 1.0)

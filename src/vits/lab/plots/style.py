@@ -1,4 +1,4 @@
-"""What all figures share: colours, dashes, the frame of a panel, the legend below."""
+"""The style of all figures: colours, dashes, the frame of a panel, the legend."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, ScalarFormatter
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F", "#8C564B", "#5D3A9B")
-"""Okabe and Ito's palette and a few more: told apart by colour-blind readers and in print."""
+"""Okabe and Ito's palette and a few more colours, which colour-blind readers can tell apart."""
 
 DASHES = ("solid", (0, (6, 2)), (0, (2, 1.5)))
-"""Different dashes show curves that coincide."""
+"""Dashes that differ keep coinciding curves visible."""
 
 NOTE = "#555555"
 """The colour of remarks inside a panel."""
@@ -36,7 +36,7 @@ def band(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: dic
 
 
 def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Up to three panels in a row; more in two rows, so that a page still shows them in a size that can be read."""
+    """Up to three panels in one row, more in two rows, so that they stay readable on a page."""
     rows = 1 if count <= 3 else 2
     columns = -(-count // rows)
     size = (max(5.2 * columns, 7.0), 3.6 * rows + 0.3)
@@ -54,7 +54,7 @@ def frame(axes: Axes) -> None:
 
 
 def log_ticks(axes: Axes, ticks: Sequence[int]) -> None:
-    """On logarithmic axes: these ticks along, and 1, 2, 5, 10, ... as plain numbers up."""
+    """Ticks of logarithmic axes: these on the x axis, and 1, 2, 5, 10, ... as plain numbers on the y axis."""
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(ScalarFormatter())

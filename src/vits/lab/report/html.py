@@ -1,4 +1,4 @@
-"""Pieces of a page: escaped text, tables that scroll within themselves, pictures that need no other file."""
+"""Parts of an HTML page: escaped text, tables that scroll, and pictures embedded in the page."""
 
 import base64
 import html
@@ -15,18 +15,18 @@ Cells = Sequence[str]
 
 
 class Markup(str):
-    """Text that is HTML already."""
+    """Text that is already HTML."""
 
     __slots__ = ()
 
 
 def escape(text: str) -> str:
-    """Text as HTML; what is HTML already stays as it is."""
+    """Text as HTML; `Markup` is returned unchanged."""
     return text if isinstance(text, Markup) else html.escape(text)
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:
-    """An element; a trailing underscore in an attribute's name is dropped, the others become hyphens."""
+    """An HTML element. In names of attributes a trailing underscore is dropped, and others become hyphens."""
     named = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for name, value in attributes.items()
     )
@@ -43,12 +43,12 @@ def number(value: float | int) -> str:
 
 
 def decimal(value: float | int, places: int, sign: str = "-") -> str:
-    """A number with these places, thousands apart and a true minus; with sign "+", positive ones have a plus."""
+    """A number with this many places, commas between thousands and a true minus; sign "+" adds a plus."""
     return f"{value:{sign},.{places}f}".replace("-", MINUS)
 
 
 def table(caption: str, columns: Cells, rows: Iterable[Cells], *, texts: int = 1) -> Markup:
-    """A table; the first `texts` columns are words, and rows that begin alike are one group with one heading."""
+    """A table. The first `texts` columns are words; rows with the same first cell share one heading."""
     head = element("tr", *(element("th", name, scope="col", class_=_kind(i, texts)) for i, name in enumerate(columns)))
     groups = [list(group) for _, group in itertools.groupby(rows, key=lambda row: row[0])]
     bodies = [element("tbody", *(_row(group, i, texts) for i in range(len(group)))) for group in groups]
@@ -70,9 +70,9 @@ def _kind(column: int, texts: int) -> str:
 
 
 def picture(path: Path, description: str, caption: str) -> Markup:
-    """A PNG file inside the page, with 1.6 of its pixels to one of the page, so that it is sharp in print too.
+    """A PNG file embedded in the page, at 1.6 image pixels per page pixel, so that it is sharp in print.
 
-    `--readable` is the width below which its words are too small: narrow screens scroll instead.
+    `--readable` is the width below which its text would be too small: narrower screens scroll instead.
     """
     content = path.read_bytes()
     width, height = struct.unpack(">II", content[16:24])
@@ -86,9 +86,9 @@ def picture(path: Path, description: str, caption: str) -> Markup:
 
 
 def interval(low: float, mean: float, high: float, limit: float) -> Markup:
-    """A mean and its interval on a scale from -limit to limit around a line at zero, with arrows where it goes on.
+    """A drawing of a mean and its interval on a scale from -limit to limit, with arrows where it ends outside.
 
-    The table has the numbers too, for readers who do not see the drawing.
+    It is hidden from screen readers, because the table has the numbers.
     """
     half, middle, edge = 84.0, 9.0, 4.0
 

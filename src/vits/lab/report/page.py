@@ -25,10 +25,10 @@ REFERENCE = "lin_ts"
 BADGES = {"holds": "✓", "fails": "✕", "inconclusive": "?", scorecard.NOT_RUN: NOTHING}
 
 OFF_SCALE = 3.0
-"""An interval that ends this many times further out than the median one does not set the scale."""
+"""Intervals that end more than this many times further out than the median one do not affect the scale."""
 
 FOLDED = 40
-"""A table of diagnostics with more lines than this is folded away until it is asked for."""
+"""A table of diagnostics with more rows than this is folded."""
 
 OF_ROUNDS = ("capped_rounds", "unstable_rounds")
 
@@ -166,7 +166,7 @@ def _differences(compared: dict[Key, Difference], reference: str) -> list[Markup
     rows = [(*key, *_difference(found, scales[key[0]], places)) for key, found in compared.items()]
     note = (
         "Negative is better than the reference. Each interval stands alone: none is adjusted for the number of"
-        " comparisons. An arrow marks an interval that goes on beyond the scale of its environment."
+        " comparisons. An arrow marks an interval that ends outside the scale of its environment."
     )
     table = element("div", html.table(caption, columns, rows, texts=3), class_="compact")
     return [table, element("p", note, class_="note")]
@@ -258,7 +258,7 @@ def _reproduce(summary: Summary) -> list[Markup]:
     settings = json.dumps(summary["settings"], indent=2, ensure_ascii=False)
     return [
         how,
-        element("p", "With the same versions on the same kind of machine all but times is the same, bit for bit."),
+        element("p", "With the same versions on the same kind of machine, all numbers but times are the same bits."),
         html.table("Versions", ("package", "version"), list(summary["versions"].items()), texts=2),
         element("details", element("summary", "All settings"), element("pre", element("code", settings))),
     ]

@@ -1,7 +1,7 @@
-"""The reproduction as data: a folder `paper/` with one JSON file per run, and what pages make of it.
+"""The reproduction as data: a folder `paper/` with one JSON file per run, and the pages generated from it.
 
-A file holds the summary of a run and its curves at a few rounds. Tables and figures of the documentation are generated
-from these files; nothing in them is typed by hand.
+A file holds the summary of a run and its curves at a few rounds. Tables and figures in the documentation are generated
+from these files, never typed by hand.
 """
 
 import hashlib
@@ -61,11 +61,10 @@ JOBS = (
     Job("quadratic", "paper", None, 3.0),
     Job("quadratic", "written", None, 10.0),
 )
-"""Everything that the paper shows in both readings, and networks on tables; short runs first.
+"""All experiments of the paper in both readings, and networks on tables; short runs first.
 
-Hours are on two cores, from runs and estimates.
-
-Seeds are added until the claims are decided, or to the cap. Runs without one do not gain from seeds, or cost too much.
+Hours are for two cores, measured or estimated. Seeds are added until the claims are decided, up to the cap. Runs
+without a cap keep the seeds of their preset, because more would not help or would take too long.
 """
 
 
@@ -164,7 +163,7 @@ def blocks(runs: Mapping[str, Kept]) -> dict[str, str]:
 
 
 def figure_name(name: str) -> str:
-    """The file of a run's figure, beside the page."""
+    """The file of a run's figure, relative to the page."""
     return f"figures/{name}.png"
 
 
@@ -221,10 +220,10 @@ TABLES: dict[str, Callable[[Kept], Table]] = {
     "theory": _growth,
     "tables": _own,
 }
-"""The tables of experiments that are not shown by their regret alone."""
+"""Tables of experiments that show more than regret."""
 
 DRAWN: dict[str, Callable[[Results], Path]] = {"kl": gaussian_target.steps, "theory": curves.growth}
-"""Figures that are drawn from the rows, and not from curves."""
+"""Figures that are drawn from rows instead of curves."""
 
 
 def settings() -> Table:
@@ -239,7 +238,7 @@ def settings() -> Table:
             shown = ["" if found is None else tables.setting(found["hyperparameters"]) for found in pair]
             best = pair[READINGS.index(BEST)]
             cells.append((experiment, world, name, *shown, "" if best is None else best["check"]))
-    names = ("experiment", "world", "algorithm", *READINGS, "on fresh seeds, beside the default")
+    names = ("experiment", "world", "algorithm", *READINGS, "check on fresh seeds against the default")
     return Table("Settings", names, cells, texts=len(names))
 
 
@@ -258,7 +257,7 @@ def draw(kept: Kept, path: Path) -> Path:
 
 
 def checksum(kept: Kept) -> str:
-    """Of what a figure is drawn from: a page whose figure is older than the data has another one."""
+    """A checksum of the data of a figure. It is written into the page, so an outdated figure is noticed."""
     shown = [(key, curve and (curve.mean.tolist(), curve.error is not None)) for key, curve in kept.curves.items()]
     text = json.dumps([shown, None if shown else kept.summary["rows"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

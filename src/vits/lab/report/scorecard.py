@@ -16,7 +16,7 @@ UNKNOWN = ("not recorded",)
 
 
 class Score(NamedTuple):
-    """A claim in one reading, and the verdict of the run that counts; `preset` and `folder` are empty without a run."""
+    """A claim in one reading, and the verdict of the run that counts. Without one, `preset` and `folder` are empty."""
 
     id: str
     claim: str
@@ -30,7 +30,7 @@ class Score(NamedTuple):
     changes: tuple[str, ...] = ()
     """What that run changed of its preset."""
     others: tuple[str, ...] = ()
-    """Runs that score it too and do not count, with their verdicts."""
+    """Other runs that score the claim but do not count, with their verdicts."""
 
     @property
     def run(self) -> str:
@@ -59,8 +59,8 @@ def scorecard(folders: Iterable[str | Path]) -> list[Score]:
 def scores(runs: Iterable[tuple[str, Summary]]) -> list[Score]:
     """Score every claim, in the paper's order and in both readings; claims that are not the paper's come last.
 
-    Where several runs score a claim, one of a preset as it stands counts before one that changed something, the paper's
-    preset before quick and quick before others, and of two that are alike in this the one that is named later.
+    If several runs score a claim, one counts. An unchanged preset has priority over a changed one, then the preset
+    `paper` over `quick` and `quick` over others, then the run that is named later.
 
     Args:
         runs: names and summaries.
@@ -104,12 +104,12 @@ def _weight(score: Score) -> tuple[bool, int]:
 
 
 def tally(scores: Iterable[Score]) -> str:
-    """How many claims hold, fail and so on in each reading, in one line."""
+    """The number of claims by verdict, one sentence for each reading."""
     scores = list(scores)
+    words = dict(zip((*VERDICTS, NOT_RUN), ("hold", "fail", "undecided", "not run"), strict=True))
     counts = {reading: Counter(score.verdict for score in scores if score.reading == reading) for reading in READINGS}
-    verdicts = (*VERDICTS, NOT_RUN)
-    return "; ".join(
-        f"{reading}: {', '.join(f'{found[verdict]} {verdict}' for verdict in verdicts if found[verdict])}"
+    return " ".join(
+        f"{reading.capitalize()}: {', '.join(f'{found[each]} {word}' for each, word in words.items() if found[each])}."
         for reading, found in counts.items()
     )
 
@@ -139,7 +139,7 @@ def markdown(scores: Iterable[Score], figures: Mapping[str, str] = MappingProxyT
 
 
 def differ(written: Score, best: Score) -> bool:
-    """Whether both readings of a claim are decided, and not alike."""
+    """Whether both readings of a claim are decided, with different verdicts."""
     return {written.verdict, best.verdict} == set(VERDICTS[:2])
 
 

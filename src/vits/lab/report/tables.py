@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from vits.lab.results import Summary, columns, span
+from vits.lab.results import DEFAULT, Summary, columns, span
 
 Row = dict[str, Any]
 """A row of a summary, with the columns of its experiment."""
@@ -46,7 +46,7 @@ def regret(summary: Summary) -> Table:
 
 
 def beside_published(summary: Summary) -> Table:
-    """Regret at the rounds for which others have published theirs; at the end where nothing is known."""
+    """Regret at the rounds for which others have published theirs, or at the end if there is no such round."""
     cells: list[tuple[str, ...]] = []
     for row in columns(summary):
         end = {"rounds": row["horizon"], "published": "", **{key: row[key] for key in ("regret_mean", "regret_stderr")}}
@@ -63,7 +63,7 @@ def beside_published(summary: Summary) -> Table:
             for each in row["beside"] or [end]
         ]
     names = ("environment", "algorithm", "published", "rounds", "mean ± s.e.", "seeds", "failed")
-    return Table(_title(summary, "regret beside published figures"), names, cells, texts=3)
+    return Table(_title(summary, "regret and published figures"), names, cells, texts=3)
 
 
 SYMBOLS = {"inverse_temperature": "eta", "prior_precision": "lambda", "step_size": "h", "num_steps": "K"}
@@ -73,11 +73,11 @@ SYMBOLS = {"inverse_temperature": "eta", "prior_precision": "lambda", "step_size
 def tuned(summary: Summary) -> Table:
     """The chosen settings, their regret on fresh seeds, and that of the default."""
     rows = [row for row in columns(summary) if row["regret_mean"] is not None]
-    defaults = {(row["environment"], row["algorithm"]): row for row in rows if row["algorithm"].endswith(" (default)")}
+    defaults = {(row["environment"], row["algorithm"]): row for row in rows if row["algorithm"].endswith(DEFAULT)}
     cells: list[tuple[str, ...]] = []
     for row in rows:
-        if not row["algorithm"].endswith(" (default)"):
-            default = defaults.get((row["environment"], f"{row['algorithm']} (default)"))
+        if not row["algorithm"].endswith(DEFAULT):
+            default = defaults.get((row["environment"], row["algorithm"] + DEFAULT))
             shown = "chosen" if default is None else _mean(default["regret_mean"], default["regret_stderr"])
             cells.append(
                 (
@@ -150,7 +150,7 @@ def times(summary: Summary) -> Table:
 
 
 def comparison(summary: Summary) -> Table:
-    """One line per algorithm: regret in each world, the cost of a round, and how both grow."""
+    """One line per algorithm: regret in each world, the time of a round, and the growth of both."""
     lines, rows = [], columns(summary)
     worlds = list(dict.fromkeys(row["environment"] for row in rows if "dim" not in row))
     dims = sorted({row["dim"] for row in rows if "dim" in row})

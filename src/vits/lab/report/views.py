@@ -1,8 +1,9 @@
-"""How each experiment is shown: its table, its figures with captions, what its columns mean, and the findings in words.
+"""How each experiment is shown: table, figures with captions, meanings of columns, and the findings in words.
 
-An experiment that is not listed here is shown as regret.
+An experiment that is not listed here is shown by its regret.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from vits import catalogue
 from vits.lab.plots import curves, gaussian_target
 from vits.lab.report import tables
 from vits.lab.report.tables import Table
-from vits.lab.results import BEST, READINGS, TUNING, VERDICTS, Claim, Results, Row, Summary
+from vits.lab.results import BEST, READINGS, TUNING, VERDICTS, Claim, Results, Summary
 
 
 class Figure(NamedTuple):
@@ -169,44 +170,65 @@ def draw(found: Results) -> list[Picture]:
 
 
 def sentences(summary: Summary) -> str:
-    """The least and the most regret in each world, and the verdicts on the paper's claims; empty without regret."""
-    worlds = dict.fromkeys(row["environment"] for row in summary["rows"] if row["regret_mean"] is not None)
-    found = [_world(world, [row for row in summary["rows"] if row["environment"] == world]) for world in worlds]
-    return " ".join(sentence for sentence in [*found, *_verdicts(summary)] if sentence)
+    """The findings of a run in at most three sentences: regret in the worlds that count, and verdicts on claims."""
+    means: dict[str, dict[str, float]] = {}
+    for row in summary["rows"]:
+        if row["regret_mean"] is not None:
+            means.setdefault(row["environment"], {})[row["algorithm"]] = row["regret_mean"]
+    tuned = [world["label"] for world in summary["settings"].get("worlds", ()) if world["hyperparameters"]]
+    counted = {world: means[world] for world in tuned if world in means} or means
+    found = [_world(*each) for each in counted.items()] if len(counted) <= 2 else [_worlds(counted)]
+    return " ".join(sentence for sentence in [*found, _verdicts(summary)] if sentence)
 
 
-def _world(world: str, rows: list[Row]) -> str:
-    """Uniform play is not compared: it shows the regret of random choices."""
-    means = {row["algorithm"]: row["regret_mean"] for row in rows if row["regret_mean"] is not None}
-    uniform = means.pop("uniform", None)
-    if len(means) < 2:
+def _world(world: str, means: Mapping[str, float]) -> str:
+    """The least and the most regret in a world, and that of random play, which is not compared."""
+    ranked = sorted((name for name in means if name != "uniform"), key=means.__getitem__)
+    if len(ranked) < 2:
         return ""
-    best, worst = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    more = 100.0 * (means[worst] / means[best] - 1.0) if means[best] else 0.0
-    random = "" if uniform is None else f"; playing at random costs {uniform:,.0f}"
+    best, worst = ranked[0], ranked[-1]
+    random = f"; playing at random costs {means['uniform']:,.0f}" if "uniform" in means else ""
     return (
-        f"At {world}, {best} has the least regret ({means[best]:,.0f}) and {worst} the most "
-        f"({means[worst]:,.0f}, {more:.0f} % more){random}."
+        f"At {world}, {best} has the least mean regret ({means[best]:,.0f}) and {worst} the most "
+        f"({means[worst]:,.0f}){random}."
     )
 
 
-def _verdicts(summary: Summary) -> list[str]:
-    """The claims of the run by verdict."""
+def _worlds(worlds: Mapping[str, Mapping[str, float]]) -> str:
+    """The algorithm that has the least regret most often in many worlds, and the distance of the others from it."""
+    ranked = [sorted((mean, name) for name, mean in means.items() if name != "uniform") for means in worlds.values()]
+    ranked = [each for each in ranked if len(each) > 1]
+    if not ranked:
+        return ""
+    best, times = Counter(each[0][1] for each in ranked).most_common(1)[0]
+    often = f"all {times}" if times == len(ranked) else f"{times} of {len(ranked)}"
+    above = [100.0 * (each[-1][0] / each[0][0] - 1.0) for each in ranked]
+    return (
+        f"{best} has the least mean regret in {often} environments; the largest mean is "
+        f"{min(above):.1f} % to {max(above):.1f} % above the least."
+    )
+
+
+def _verdicts(summary: Summary) -> str:
+    """The claims by verdict; readings with the same verdicts are named together."""
     claims = [claim for claim in summary["claims"] if claim["id"] in catalogue.CLAIMS]
-    readings = [reading for reading in READINGS if any(_is_read(claim, reading) for claim in claims)]
-    return [_verdicts_of(claims, reading, alone=len(readings) == 1) for reading in readings]
+    hint = "" if summary["settings"].get("until_decided") else " (--until-decided adds seeds)"
+    by_reading = {reading: _by_verdict(claims, reading, hint) for reading in READINGS}
+    found = {reading: text for reading, text in by_reading.items() if text}
+    if len(set(found.values())) == 1:
+        both = " in both readings" if len(found) == 2 else ""
+        return f"Of the paper's claims, {next(iter(found.values()))}{both}."
+    parts = "; ".join(f"{reading}, {text}" for reading, text in found.items())
+    return f"Of the paper's claims, {parts}." if parts else ""
 
 
-def _is_read(claim: Claim, reading: str) -> bool:
-    return claim.get("reading", BEST) == reading
-
-
-def _verdicts_of(claims: list[Claim], reading: str, *, alone: bool) -> str:
+def _by_verdict(claims: list[Claim], reading: str, hint: str) -> str:
+    """The claims of one reading by verdict, such as "kl-alike holds and kl-linear, kl-fewer fail"."""
+    open_ones = f"is undecided{hint}", f"are undecided{hint}"
+    words = dict(zip(VERDICTS, (("holds", "hold"), ("fails", "fail"), open_ones), strict=True))
     named = [
-        f"{', '.join(ids)} {verdict if verdict in VERDICTS[:2] and len(ids) == 1 else plural}"
-        for verdict, plural in zip(
-            VERDICTS, ("hold", "fail", "need more seeds (--until-decided adds them)"), strict=True
-        )
-        if (ids := [claim["id"] for claim in claims if claim["verdict"] == verdict and _is_read(claim, reading)])
+        f"{', '.join(ids)} {words[verdict][len(ids) > 1]}"
+        for verdict in VERDICTS
+        if (ids := [c["id"] for c in claims if c["verdict"] == verdict and c.get("reading", BEST) == reading])
     ]
-    return f"Of the paper's claims{'' if alone else f' {reading}'}, {'; '.join(named)}."
+    return " and ".join(named) if len(named) < 3 else f"{named[0]}, {named[1]} and {named[2]}"
