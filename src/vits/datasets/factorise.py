@@ -22,7 +22,7 @@ class Entries(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """A vector for every row and for every column; their inner products are the entries."""
+    """A vector for every row and for every column; their inner products approximate the entries."""
 
     rows: Float[np.ndarray, "rows dim"]
     columns: Float[np.ndarray, "columns dim"]
@@ -47,7 +47,7 @@ def alternating_least_squares(
         min over P, Q of  sum over known (i, j) of (R_ij - p_i' q_j)^2 + ridge (|P|^2 + |Q|^2)
 
     Args:
-        entries: what is known of R.
+        entries: the known entries of R.
         shape: rows and columns of R.
         dim: length of the vectors.
         ridge: weight of the penalty.
@@ -55,7 +55,7 @@ def alternating_least_squares(
         seed: of the uniform(-1, 1) start.
 
     Returns:
-        The factors; zero for rows and columns of which nothing is known.
+        The factors; zero for rows and columns without a known entry.
 
     Example:
         >>> import numpy as np

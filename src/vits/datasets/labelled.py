@@ -1,4 +1,4 @@
-"""Any text file with one labelled row a line."""
+"""Text files with one labelled row per line."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from vits.datasets import records
 from vits.datasets.uci import Table
 
 VALUE_OF = "value of "
-"""How the names of features of 0 and 1 begin."""
+"""Prefix of the names of features that are 0 or 1."""
 
 
 def read(path: str | Path, *, label: int = -1, separator: str = ",", header: bool = False) -> Table:
@@ -18,7 +18,7 @@ def read(path: str | Path, *, label: int = -1, separator: str = ",", header: boo
     Args:
         path: the file.
         label: the column with the class, counted from 0, or from the end if negative.
-        separator: what stands between two columns.
+        separator: the text between two columns.
         header: whether the first line holds names.
 
     Returns:

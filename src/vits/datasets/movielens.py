@@ -33,13 +33,13 @@ TIMEOUT = 60.0
 """Seconds to wait for the publisher's server."""
 
 NEUTRAL = 3.0
-"""What is subtracted from a rating, so that a dislike is negative."""
+"""Subtracted from each rating, so that a dislike is negative."""
 
 _LINE = re.compile(rb"(\d+)::(\d+)::(\d+)::(\d+)")
 
 
 class Edition(NamedTuple):
-    """What a complete copy looks like; `md5` is that of the ratings file, None if any file will do."""
+    """The sizes of a complete copy, and the `md5` of its ratings file, None if any file is accepted."""
 
     md5: str | None
     num_ratings: int
@@ -75,7 +75,7 @@ class Factorised(NamedTuple):
 
 
 class _Copy(NamedTuple):
-    """The content of a ratings file, its checksum, and what to call the file in a message."""
+    """The content of a ratings file, its checksum, and the name of the file for messages."""
 
     name: str
     content: bytes
@@ -107,7 +107,7 @@ def load(place: str | Path | None = None, *, edition: Edition = ML_1M) -> Rating
         edition: what a complete copy looks like.
 
     Returns:
-        The ratings minus 3, of the users and the movies that have any.
+        The ratings minus 3, of all users and movies that have ratings.
     """
     return _parse(_checked(_read(find(place)), edition))
 
@@ -215,7 +215,7 @@ def _copy(name: str, content: bytes) -> _Copy:
 
 
 def _checked(copy: _Copy, edition: Edition) -> _Copy:
-    """The same copy if it is what was published, else an error that names the first difference."""
+    """The same copy if it is as published; otherwise an error names the first difference."""
     if copy.md5 == edition.md5:
         return copy
     lines = copy.content.split(b"\n")

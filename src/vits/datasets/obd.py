@@ -17,7 +17,7 @@ FOLDER = "obd"
 PAGE = "https://github.com/st-tech/zr-obp/tree/master/obd"
 
 POLICIES = ("random", "bts")
-"""What chose the items: chance alone, or Bernoulli Thompson sampling."""
+"""The logging policies: uniform choice, or Bernoulli Thompson sampling."""
 
 CAMPAIGNS = {"all": 80, "men": 34, "women": 46}
 """Items of each campaign."""
@@ -33,10 +33,10 @@ Values = tuple[tuple[str, ...], ...]
 
 
 class Impressions(NamedTuple):
-    """What was logged, row by row, and what is known of the items.
+    """The logged rows, and the features of the items.
 
     `users` has a column of zeros and ones for each of `user_values`; `affinity[i, a]` says how often the user of row i
-    clicked item a before. `items` are the items' own features, coded in the same way after their one number.
+    clicked item a before. `items` holds the items' numeric feature, then their other features coded in the same way.
     """
 
     item: Int[np.ndarray, " rows"]
@@ -64,7 +64,7 @@ def load(
             VITS_DATA, or a folder in the user's cache.
         policy: "random" or "bts".
         campaign: "all", "men" or "women".
-        user_values: those of another log, so that users of both are coded alike; by default those that occur.
+        user_values: those of another log, to code the users of both in the same way; by default those that occur.
         edition: how many lines a complete file has; `Edition(None)` for the full data set.
     """
     if policy not in POLICIES:

@@ -1,4 +1,4 @@
-"""Text files with one record a line: found in a folder, read whole, and refused with file, line and value."""
+"""Text files with one record per line. Errors name the file, the line and the value."""
 
 import hashlib
 import math
@@ -16,14 +16,14 @@ SHOWN = 60
 
 
 class Edition(NamedTuple):
-    """What a complete copy of a file looks like; None where anything will do."""
+    """The number of rows and the checksum of a complete file; None accepts any."""
 
     num_rows: int | None
     md5: str | None = None
 
 
 class Record(NamedTuple):
-    """One line, split into its fields, and what to call it in a message."""
+    """One line, split into its fields, and its name for messages."""
 
     where: str
     fields: list[str]
@@ -48,7 +48,7 @@ def find(place: str | Path | None, folder: str, name: str, page: str) -> Path:
 
 
 def read(path: Path, separator: str, num_fields: int, edition: Edition) -> Records:
-    """The records of a file, line by line; an incomplete or changed file is refused at the end."""
+    """The records of a file, line by line. An incomplete or changed file is refused after its last line."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Two labelled tables of the UCI repository that bandits are often tried on: mushrooms, and the Statlog shuttle.
+"""Two labelled tables of the UCI repository that are common in bandit experiments: mushroom and Statlog shuttle.
 
 Reference: Dua and Graff, "UCI Machine Learning Repository", University of California, Irvine, 2019.
 """
@@ -48,7 +48,7 @@ MUSHROOM_COLUMNS = {
     "population": "acnsvy",
     "habitat": "glmpuwd",
 }
-"""The columns and their values as documented; a stalk root that is missing is a value of its own."""
+"""The columns and their values as documented; a missing stalk root counts as a value."""
 
 SHUTTLE_CLASSES = 7
 SHUTTLE_NUMBERS = 9
@@ -71,7 +71,7 @@ def mushroom(place: str | Path | None = None, *, edition: Edition = MUSHROOM) ->
         edition: what a complete copy looks like.
 
     Returns:
-        The table. Nine of its columns stand for values that no mushroom has.
+        The table. Nine of its columns are for values that no mushroom has.
     """
     path = records.find(place, FOLDER, MUSHROOM_FILE, PAGE)
     labels, rows = [], []
@@ -97,7 +97,7 @@ def shuttle(place: str | Path | None = None, *, editions: tuple[Edition, Edition
         editions: what complete copies of the two files look like.
 
     Returns:
-        The rows of both files, as they are; class k of the files is label k - 1. Four of five rows have label 0.
+        The rows of both files, unscaled. Class k of the files is label k - 1. Four of five rows have label 0.
     """
     labels, rows = [], []
     for name, edition in zip(SHUTTLE_FILES, editions, strict=True):

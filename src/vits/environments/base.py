@@ -1,4 +1,4 @@
-"""What every environment offers."""
+"""The interface of an environment."""
 
 import abc
 from typing import Any
@@ -9,7 +9,7 @@ from jaxtyping import Array, Int, Key
 from vits.types import Round
 
 Params = Any
-"""What stays fixed for one seed: the true parameters, the pool of contexts."""
+"""The quantities that are fixed for one seed, such as the true parameters and the pool of contexts."""
 
 
 class Environment(eqx.Module):
@@ -20,7 +20,7 @@ class Environment(eqx.Module):
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> Params:
-        """What stays fixed for one seed."""
+        """Draw the quantities that are fixed for one seed."""
 
     @abc.abstractmethod
     def draw(self, key: Key[Array, ""], params: Params, t: Int[Array, ""]) -> Round:

@@ -1,4 +1,4 @@
-"""A labelled table as a bandit: the classes are the arms, and only the reward of the arm that was played is seen."""
+"""A labelled table as a bandit: the classes are the arms, and only the reward of the played arm is seen."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ from vits.types import Round
 Encoding = Callable[[Float[Array, " features"], int], Float[Array, "arms dim"]]
 
 CLIP = 3.0
-"""Standardised numbers are cut off here: a few of the shuttle's lie at a hundred standard deviations."""
+"""Standardised features are clipped here: a few of the shuttle's are a hundred standard deviations out."""
 
 MUSHROOM_REWARDS = np.array([[[5.0, 0.0], [5.0, 0.0]], [[5.0, 0.0], [-35.0, 0.0]]])
 """[luck, class, arm]: eating (arm 0) pays 5, but a poisonous mushroom costs 35 half of the time; leaving it pays 0."""
@@ -31,9 +31,9 @@ class ClassificationParams(NamedTuple):
 
 
 class Classification(Environment):
-    """Round t shows row order[t], whose class decides what each arm pays.
+    """Round t shows row order[t], whose class determines the rewards of the arms.
 
-    `rewards[luck, class, arm]` are outcomes that are equally likely; a round draws one, whatever the policy does.
+    `rewards[luck, class, arm]` are equally likely outcomes. A round draws one of them, independently of the policy.
     """
 
     features: Float[Array, "rows features"]
@@ -58,13 +58,13 @@ class Classification(Environment):
 def classification(features: Any, labels: Any, *, rewards: Any = None, encoding: str = "disjoint") -> Classification:
     """A contextual bandit from a labelled table: arm a pays rewards[y, a] for a row of class y, by default 1{a = y}.
 
-    Every seed sees the rows in an order of its own. Regret is measured in expected rewards.
+    Every seed shuffles the rows in its own way. Regret is measured in expected rewards.
 
     Args:
         features: one row for each example, (rows, features).
         labels: the class of each row, whole numbers from 0.
-        rewards: what arm a pays for class y, (classes, arms); or (luck, classes, arms), outcomes that are equally
-            likely. By default the arms are the classes and the right one pays 1, the others 0.
+        rewards: the reward of arm a for class y, (classes, arms); or (luck, classes, arms) for equally likely
+            outcomes. By default the arms are the classes, and the right one pays 1, the others 0.
         encoding: "disjoint" puts the row into block a of arm a's features, zeros elsewhere, for one posterior that all
             arms share; "row" gives every arm the row itself, for policies with `per_arm=num_arms`; "head" gives arm a
             the row followed by the number a, for networks with one output per arm, `mlp(dim, outputs=num_arms)`.
@@ -109,9 +109,9 @@ def mushroom(
     encoding: str = "disjoint",
     edition: Edition = uci.MUSHROOM,
 ) -> Classification:
-    """To eat (arm 0) or to leave (arm 1) a mushroom: 5 if it is edible; 5 or -35, each half the time, if it is not.
+    """Eat a mushroom (arm 0) or leave it (arm 1). An edible one pays 5; a poisonous one 5 or -35, each half the time.
 
-    Leaving it pays 0. So a poisonous mushroom that is eaten is a regret of 15, an edible one that is left one of 5.
+    Leaving a mushroom pays 0. So eating a poisonous one has a regret of 15, and leaving an edible one a regret of 5.
 
     Args:
         place: where the data are, see `vits.datasets.uci.mushroom`.
@@ -144,12 +144,12 @@ def shuttle(
     encoding: str = "disjoint",
     editions: tuple[Edition, Edition] = uci.SHUTTLE,
 ) -> Classification:
-    """To tell which of seven states a shuttle's radiators are in: 1 if right. Four of five rows are of one class.
+    """Tell which of seven states a shuttle's radiators are in. The right one pays 1. Four of five rows have one class.
 
     Args:
         place: where the data are, see `vits.datasets.uci.shuttle`.
         scaling: "standard", or "robust" for heavy tails; see `scaled`.
-        constant: whether a tenth feature is always 1. Networks have biases and need none.
+        constant: whether to add a tenth feature that is always 1. Networks have biases and do not need it.
         encoding: see `classification`.
         editions: what complete copies of the two files look like.
 
@@ -189,7 +189,7 @@ def labelled_file(
         path: the file.
         label: the column with the class, counted from 0, or from the end if negative. Classes are the arms, in sorted
             order, and the right one pays 1.
-        separator: what stands between two columns.
+        separator: the text between two columns.
         header: whether the first line holds names.
         scaling: "standard", or "robust" for heavy tails; see `scaled`.
         encoding: see `classification`.
@@ -214,9 +214,9 @@ def labelled_file(
 
 
 def scaled(features: Float[np.ndarray, "rows features"], scaling: str) -> Float[np.ndarray, "rows features"]:
-    """Columns with mean 0 and variance 1, cut off at three standard deviations.
+    """Columns with mean 0 and variance 1, clipped at three standard deviations.
 
-    Where a few rows lie far away, "standard" leaves no room for the others. "robust" first takes
+    If a few rows are far out, "standard" squeezes the others together. "robust" first takes
     arcsinh((x - median) / (upper - lower quartile)), which is linear in the middle and logarithmic in the tails; a
     column whose quartiles are equal keeps its unit.
     """
@@ -244,7 +244,7 @@ ENCODINGS: dict[str, Encoding] = {"disjoint": _disjoint, "row": _row, "head": _h
 
 
 def encoded_dim(encoding: str, num_features: int, num_arms: int) -> int:
-    """Features of an arm under an encoding."""
+    """The number of features of an arm under an encoding."""
     return {"disjoint": num_features * num_arms, "row": num_features, "head": num_features + 1}[encoding]
 
 

@@ -26,8 +26,8 @@ class FixedArmsParams(NamedTuple):
 class FixedArms(Environment):
     """Arms {theta*, theta* + 0.1 eps normalised, random unit vectors}, in random order.
 
-    The best arm and the second best are close. The order is shuffled for each seed: otherwise a broken policy that
-    always plays arm 0 would look perfect.
+    The best arm and the second best are close. Arms are shuffled for each seed, because a broken policy that always
+    plays arm 0 would otherwise look perfect.
     """
 
     dim: int
@@ -45,7 +45,7 @@ class FixedArms(Environment):
         return FixedArmsParams(jax.random.permutation(order_key, arms), theta)
 
     def draw(self, key: Key[Array, ""], params: FixedArmsParams, t: Int[Array, ""]) -> Round:
-        """The arms as they are, with fresh rewards."""
+        """The same arms, with fresh rewards."""
         means = self.mean(params.arms @ params.theta)
         return Round(params.arms, means, self.reward(key, means))
 
@@ -88,7 +88,7 @@ def _fixed(dim: int, num_arms: int, mean: Means, reward: Rewards) -> FixedArms:
 
 
 def identity(scores: Float[Array, " arms"]) -> Float[Array, " arms"]:
-    """Means that are the scores."""
+    """The scores themselves as means."""
     return scores
 
 

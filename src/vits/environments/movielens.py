@@ -1,4 +1,4 @@
-"""Recommending movies: users and movies of MovieLens-1M, each known by a vector of a low-rank factorisation."""
+"""Recommending movies: users and movies of MovieLens-1M, each a vector of a low-rank factorisation."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,11 +29,11 @@ class MovieLensParams(NamedTuple):
 
 
 class MovieLens(Environment):
-    """Each round one user, whose vector x is every arm's features; movie a pays Ber(sigmoid(x' theta_a)).
+    """Each round has one user, whose vector x is the features of every arm; movie a pays Ber(sigmoid(x' theta_a)).
 
-    All users and movies are fields, which a batch of seeds shares; a seed keeps the movies it drew. `scale` turns the
-    logits x' theta_a into the expected rewards that regret is measured by. With vectors from several factorisations, on
-    a leading axis, each seed draws one factorisation.
+    All users and movies are fields, which a batch of seeds shares; a seed stores the movies it drew. `scale` turns the
+    logits x' theta_a into the expected rewards in which regret is measured. With vectors from several factorisations,
+    along the first axis, each seed draws one factorisation.
     """
 
     users: Float[Array, "*starts users dim"]
@@ -43,7 +43,7 @@ class MovieLens(Environment):
     dim: int
 
     def init(self, key: Key[Array, ""]) -> MovieLensParams:
-        """`num_arms` movies without replacement, of a factorisation that is drawn first if there are several."""
+        """`num_arms` movies without replacement, from a factorisation that is drawn first if there are several."""
         if self.movies.ndim == 2:
             return MovieLensParams(jax.random.choice(key, self.movies, (self.num_arms,), replace=False))
         start_key, key = jax.random.split(key)
@@ -91,8 +91,8 @@ def movielens(
     Args:
         folder: the folder with `ratings.dat`, or the official `ml-1m.zip`; by default the environment variable
             VITS_DATA, or where `vits data movielens` puts it.
-        num_arms: number of movies, which each seed draws among those that were rated.
-        scale: what regret is measured in: "probability" of a reward, or its "logit"; the rounds are the same.
+        num_arms: number of movies, which each seed draws from the rated ones.
+        scale: the unit of regret: "probability" of a reward, or its "logit". The rounds are the same.
         dim: length of the vectors.
         ridge: penalty of the factorisation.
         num_sweeps: sweeps of the factorisation.
@@ -100,7 +100,7 @@ def movielens(
         edition: what a complete copy of the data looks like.
 
     Returns:
-        An environment; every arm has parameters of its own, so use policies with `per_arm=num_arms`.
+        An environment. Every arm has its own parameters, so use policies with `per_arm=num_arms`.
 
     Example:
         >>> import vits

@@ -23,7 +23,8 @@ class PoolParams(NamedTuple):
 class Pool(Environment):
     """Each round each arm takes a random vector of the pool plus zeta N(0, I) and pays (x' theta*)^power plus noise.
 
-    Small zeta: few distinct directions, an ill-conditioned posterior. The noise keeps the signal-to-noise ratio at 1.
+    A small zeta gives few distinct directions and an ill-conditioned posterior. The noise is scaled so that the
+    signal-to-noise ratio is 1.
     """
 
     zeta: Scalar

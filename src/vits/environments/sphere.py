@@ -35,7 +35,7 @@ class Sphere(Environment):
         return SphereParams(theta / jnp.linalg.norm(theta))
 
     def draw(self, key: Key[Array, ""], params: SphereParams, t: Int[Array, ""]) -> Round:
-        """Fresh arms, and what each of them pays."""
+        """Fresh arms and their rewards."""
         arm_key, noise_key = jax.random.split(key)
         arms = normal(arm_key, (self.num_arms, self.dim))
         arms = arms / jnp.linalg.norm(arms, axis=1, keepdims=True)

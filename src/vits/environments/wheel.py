@@ -39,7 +39,7 @@ class Wheel(Environment):
         return WheelParams()
 
     def draw(self, key: Key[Array, ""], params: WheelParams, t: Int[Array, ""]) -> Round:
-        """A context, what each arm pays on average, and what it would pay."""
+        """A context, and the expected reward and the reward of each arm."""
         place_key, noise_key = jax.random.split(key)
         area, turn = jax.random.uniform(place_key, (2,))
         radius, angle = jnp.sqrt(area), 2.0 * jnp.pi * turn  # uniform on the disc

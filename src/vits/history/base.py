@@ -1,4 +1,4 @@
-"""What all histories share: sums over rows, minibatches, and the way back to the state before an update."""
+"""The shared part of all histories: sums over rows, minibatches, and undoing an update."""
 
 import abc
 from collections.abc import Callable
@@ -12,27 +12,27 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from vits.types import Scalar
 
 BLOCK = 128
-"""Rows that enter a sum at once, where a row is cheap."""
+"""Rows per block of a sum, for models whose rows are cheap."""
 
 Total = TypeVar("Total", bound=PyTree[Any])
 Term = Callable[[Float[Array, "rows dim"], Float[Array, " rows"], Float[Array, " rows"]], Total]
-"""A sum over some rows, given their features, rewards and weights; a weight of 0 stands for an empty row."""
+"""A sum over some rows, given their features, rewards and weights; an empty row has weight 0."""
 
 Rows = Any
 """A history, or a sample of one: anything with `count` and `sum`."""
 
 
 class Undoable(eqx.Module):
-    """A large part of a state, changed in place: it undoes its last change instead of being copied."""
+    """A large part of a state that is changed in place, and can undo its last change instead of being copied."""
 
     @property
     @abc.abstractmethod
     def overflowed(self) -> Bool[Array, ""]:
-        """Whether the last change found no room, so that it has to be undone."""
+        """Whether there was no room for the last change, so that it has to be undone."""
 
     @abc.abstractmethod
     def undo_unless(self, accepted: Bool[Array, ""], old: Any) -> Any:
-        """This if accepted, else `old` bit for bit, where this is `old` after one change."""
+        """`self` if accepted, else `old` bit for bit, where `self` is `old` after one change."""
 
 
 class Minibatch(eqx.Module):
@@ -45,12 +45,12 @@ class Minibatch(eqx.Module):
 
     @property
     def inflation(self) -> Scalar:
-        """How much shorter than on all the data steps have to be: 1 + t / m for m of t observations, 1 for all.
+        """The factor by which steps must be shorter than on all data: 1 + t / m for m of t observations, 1 for all.
 
-        The noise of a gradient of m out of t observations has t / m times the variance that one observation each would
-        bring, so gradient steps that much shorter jitter no more than those of a single draw. Newton steps of size s
-        turn it into a jitter of s / (2 - s) t / m posterior variances: at most half of one. The 1 makes room for the
-        spectra of other samples, which differ most when the sample is nearly all.
+        The gradient of m out of t observations has noise with t / m times the variance of the noise of single draws, so
+        gradient steps that are shorter by this factor jitter no more than those with a single draw. Newton steps of
+        size s turn the noise into a jitter of s / (2 - s) t / m posterior variances, at most one half. The 1 accounts
+        for the spectra of other samples, which differ most when the sample is nearly all of the data.
         """
         size = self.rewards.shape[0]
         return jnp.where(self.count > size, 1.0 + self.count / size, 1.0)
@@ -61,7 +61,7 @@ class Minibatch(eqx.Module):
 
 
 def onto(start: Total | None, total: Total) -> Total:
-    """The two together; None is nothing."""
+    """`total` added to `start`; None counts as zero."""
     return total if start is None else jax.tree.map(jnp.add, start, total)
 
 

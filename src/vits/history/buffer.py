@@ -1,4 +1,4 @@
-"""Making histories: how many observations fit, or which ones are kept."""
+"""Settings from which histories are made: a capacity, or a window."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from vits.history.full import History
 from vits.history.sliding import SlidingHistory
 
 DEFAULT_CAPACITY = 1024
-"""Buffer size where no capacity was given."""
+"""Buffer size if no capacity is given."""
 
 
 class Buffer(eqx.Module):
@@ -27,7 +27,7 @@ class Buffer(eqx.Module):
     window: int | None = None
 
     def init(self, dim: int, block: int = BLOCK, *, by_columns: bool = False) -> History:
-        """An empty history of observations with `dim` features, summed `block` rows at once."""
+        """An empty history of observations with `dim` features, summed in blocks of `block` rows."""
         capacity = self.window or self.capacity or DEFAULT_CAPACITY
         block = min(block, capacity)
         rows = (capacity // block + 1) * block
@@ -50,7 +50,7 @@ def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:
 
 
 def with_capacity(tree: PyTree[Any], capacity: int) -> PyTree[Any]:
-    """The same policy, with room for at least `capacity` observations in every buffer whose size was left open.
+    """The same policy, with room for at least `capacity` observations in every buffer whose size was not set.
 
     The size is a power of two, so that runs of similar lengths share one compilation.
     """

@@ -31,22 +31,22 @@ class History(Undoable):
 
     @property
     def count(self) -> Int[Array, ""]:
-        """How many observations are in the buffer."""
+        """The number of observations in the buffer."""
         return jnp.minimum(self.seen, self.capacity)
 
     @property
     def overflowed(self) -> Bool[Array, ""]:
-        """Whether the last observation found no room."""
+        """Whether there was no room for the last observation."""
         return self.seen > self.capacity
 
     @property
     def longest(self) -> Int[Array, ""]:
-        """How far a sum runs: to the count, and within a batch to that of the fullest history."""
+        """The end of a sum: the count, and within a batch the count of the fullest history."""
         return batch_max(self.count)
 
     @property
     def inflation(self) -> Scalar:
-        """How much shorter than on all the data steps have to be: not at all."""
+        """The factor by which steps must be shorter than on all data: 1."""
         return jnp.ones(())
 
     def append(self, observation: Observation) -> "History":
@@ -60,10 +60,11 @@ class History(Undoable):
         )
 
     def undo_unless(self, accepted: Bool[Array, ""], old: "History") -> "History":
-        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`.
+        """`self` if accepted, else `old`, bit for bit, where `self` is `old` after one `append`.
 
-        Choosing between two buffers would cost their length, and reading a row that is also written may make the
-        compiler copy them. So zeros are written, unread: over the new row, or over the spare one, which is zero.
+        Selecting between two buffers would take time proportional to their length, and reading a row that is also
+        written may make the compiler copy them. So zeros are written without reading: over the new row if the update is
+        rejected, otherwise over the spare row, which is zero already.
         """
         slot = jnp.where(accepted, self.capacity, old._next_slot())
         return replace(
@@ -86,12 +87,12 @@ class History(Undoable):
             start = zeros_like(term, *self._rows(jnp.asarray(0)), self.rewards[: self.block])
         if self.capacity == self.block:
             return add((jnp.asarray(0), start))[1]
-        # By rows, not by blocks, which would have to be counted: a call of an agent is made of such small operations.
+        # The loop counts rows, not blocks, which saves a division: an agent's call consists of such small operations.
         longest = self.longest
         return jax.lax.while_loop(lambda carry: carry[0] < longest, add, (jnp.zeros_like(longest), start))[1]
 
     def minibatch(self, key: Key[Array, ""], size: int) -> "Minibatch":
-        """`size` observations drawn with replacement, standing for all of them; all of them if they are no more."""
+        """`size` observations drawn with replacement, or all of them if there are no more than that."""
         everything, positions = self.count <= size, jnp.arange(size)
         rows = jnp.where(everything, positions, jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1)))
         rows = jnp.minimum(rows, self.capacity)
@@ -104,12 +105,12 @@ class History(Undoable):
         return phi.T if self.by_columns else phi, jax.lax.dynamic_slice_in_dim(self.rewards, first, self.block)
 
     def _read(self, slots: Int[Array, " slots"]) -> Float[Array, "slots dim"]:
-        """Phi of these observations, whichever way features lie."""
+        """Phi of these observations, stored by rows or by columns."""
         phi = self._at(slots).get()
         return phi.T if self.by_columns else phi
 
     def _at(self, slots: Int[Array, "*slots"]) -> Any:
-        """Where the features of these observations are: to be read with `.get()` and written with `.set(...)`."""
+        """A reference to the features of these observations: read it with `.get()`, write it with `.set(...)`."""
         return self.features.at[:, slots] if self.by_columns else self.features.at[slots]
 
     def _next_slot(self) -> Int[Array, ""]:

@@ -1,7 +1,7 @@
 """Histories of many arms in one pool: memory grows with the data, not with arms x horizon.
 
-The pool is cut into pages of a few rows. A page belongs to one arm and names the arm's page before it, so that a sum
-over an arm's rows follows its own pages only, and a sum for every arm at once is one pass over the pages in use.
+The pool is divided into pages of a few rows. A page belongs to one arm and names the arm's previous page. So a sum over
+an arm's rows visits only its own pages, and a sum for every arm at once is one pass over the pages in use.
 """
 
 from collections.abc import Callable
@@ -18,25 +18,25 @@ from vits.history.full import History
 from vits.types import Observation
 
 PAGE = 32
-"""Rows in a page: an arm that was played once takes up this many."""
+"""Rows in a page, and so the least number of rows that a played arm takes up."""
 
 WIDE_PAGE = 250
-"""The same where rows have more than `WIDE` features: larger products. Not a power of two, since the features of an
-observation, which lie a pool's length apart, would then compete for the same lines of the processor's cache."""
+"""Rows in a page if rows have more than `WIDE` features, for larger products. It is not a power of two: the features of
+an observation are a pool's length apart, and would then compete for the same lines of the processor's cache."""
 
 WIDE = 64
-"""Features from which on pages are long."""
+"""Pages are long if rows have more features than this."""
 
 CHUNK = 16
-"""Pages that enter a sum over all arms at once."""
+"""Pages per block of a sum over all arms."""
 
 
 class PagedHistory(History):
     """The histories of all arms, or of one: `seen`, `last` and `arm` have an entry for each arm, or are scalars.
 
     Everything else is the shared pool, with room for `capacity` rows. Page p holds rows p * block, ... of the pool,
-    which are rows start[p], ... of the arm owner[p]; the arm's page before it is previous[p], and for its first page
-    that page itself. A page without an owner starts beyond every row, so that all its weights are 0.
+    which are rows start[p], ... of the arm owner[p]. previous[p] is the arm's previous page, or p itself for its first
+    page. A page without an owner starts beyond every row, so that all its weights are 0.
     """
 
     seen: Int[Array, "*arms"]
@@ -58,10 +58,10 @@ class PagedHistory(History):
         return replace(history, seen=seen, last=last, arm=self.arm)
 
     def without(self, arm: int) -> "PagedHistory":
-        """All histories, with that of one arm empty: its pages are free again and the others close the gap."""
+        """All histories, with that of one arm empty. Its pages are free again, and the pages after them move up."""
         pages = jnp.arange(self.owner.shape[0])
         kept = (pages < self.used) & (self.owner != arm)
-        order = jnp.argsort(~kept)  # stable: the pages that stay come first, as they were
+        order = jnp.argsort(~kept)  # stable: the pages that stay come first, in the same order
         place, used = jnp.argsort(order), jnp.sum(kept)
         stays = pages < used
         rows = jnp.repeat(stays, self.block)
@@ -81,13 +81,13 @@ class PagedHistory(History):
 
     @property
     def axes(self) -> "PagedHistory":
-        """0 for what each arm has, None for what is shared: the axes of a batch over arms."""
+        """The axes of a batch over arms: 0 for fields with an entry per arm, None for shared ones."""
         shared = jax.tree.map(lambda _: None, self)
         return eqx.tree_at(lambda h: (h.seen, h.last, h.arm), shared, (0, 0, 0), is_leaf=lambda x: x is None)
 
     @property
     def overflowed(self) -> Bool[Array, "*arms"]:
-        """Whether the last observation found no room."""
+        """Whether there was no room for the last observation."""
         return (self.used > self.owner.shape[0]) | (self.seen > self.capacity)
 
     def append(self, observation: Observation) -> "PagedHistory":
@@ -108,9 +108,9 @@ class PagedHistory(History):
         )
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "PagedHistory":
-        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`.
+        """`self` if accepted, else `old`, bit for bit, where `self` is `old` after one `append`.
 
-        What the append wrote to is known to have been empty.
+        The rows that the append wrote were empty before.
         """
         assert isinstance(old, PagedHistory)
         page, is_new = old._next_page()
@@ -131,7 +131,7 @@ class PagedHistory(History):
     def sum(self, term: Term[Total], start: Total | None = None) -> Total:
         """The sum of a term over the arm's observations, page by page, onto `start`.
 
-        Asked for by every arm in one batch over a shared pool, it becomes one pass over the pages in use.
+        In a batch over all arms of a shared pool, it becomes one pass over the pages in use.
         """
         # The batching rule must see the values that the term has captured, so they are made arguments.
         converted = eqx.filter_closure_convert(term, *self._rows(jnp.asarray(0)), self.rewards[: self.block])
@@ -167,7 +167,7 @@ class PagedHistory(History):
         return onto(start, total(self, captured))
 
     def minibatch(self, key: Key[Array, ""], size: int) -> Minibatch:
-        """`size` of the arm's observations drawn with replacement, standing for all of them."""
+        """`size` of the arm's observations, drawn with replacement."""
         rows = jax.random.randint(key, (size,), 0, jnp.maximum(self.count, 1))
 
         def look(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -191,7 +191,7 @@ class PagedHistory(History):
 
     @property
     def _num_pages(self) -> Int[Array, ""]:
-        """How many pages the longest of a batch of histories fills."""
+        """The number of pages of the longest history in a batch."""
         return -(-self.longest // self.block)
 
     def _sum_by_arm(

@@ -1,4 +1,4 @@
-"""The last observations."""
+"""A sliding window: the last observations."""
 
 from dataclasses import replace
 from typing import cast
@@ -28,7 +28,7 @@ class SlidingHistory(History):
         return replace(cast(SlidingHistory, appended), evicted=(self._at(slot).get(), self.rewards[slot]))
 
     def undo_unless(self, accepted: Bool[Array, ""], old: History) -> "SlidingHistory":
-        """This history if accepted, else `old`, bit for bit; this is `old` after one `append`."""
+        """`self` if accepted, else `old`, bit for bit, where `self` is `old` after one `append`."""
         past = cast(SlidingHistory, old)
         slot = jnp.where(accepted, self.capacity, past._next_slot())
         features, reward = jax.tree.map(lambda row: jnp.where(accepted, 0.0, row), self.evicted)

@@ -1,4 +1,4 @@
-"""What every posterior offers."""
+"""The interface of a posterior."""
 
 import abc
 from typing import Any, ClassVar, NamedTuple
@@ -25,7 +25,7 @@ class Posterior(eqx.Module):
     """Whether draws are the positions of a Markov chain, which has to `advance` even without an observation."""
 
     num_matrices: ClassVar[int] = 0
-    """How many matrices of the size of a covariance an update holds at once, about."""
+    """About how many matrices of the size of a covariance an update holds at once."""
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> State:
@@ -33,7 +33,7 @@ class Posterior(eqx.Module):
 
     @abc.abstractmethod
     def update(self, key: Key[Array, ""], state: State, observation: Observation) -> tuple[State, Info]:
-        """The state after an observation, and what happened; a failed update returns the old state."""
+        """The state after an observation, and its `Info`. A failed update returns the old state."""
 
     @abc.abstractmethod
     def sample(self, key: Key[Array, ""], state: State) -> Float[Array, "*arms params"]:
@@ -44,7 +44,7 @@ class Posterior(eqx.Module):
         return None
 
     def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
-        """For a chain, the state after a round without an observation, and what happened."""
+        """For a chain, the state after a round without an observation, and its `Info`."""
         raise NotImplementedError(f"{type(self).__name__} is not a chain")
 
 

@@ -21,10 +21,10 @@ from vits.types import Matrix, Scalar, Vector
 COVARIANCES = ("full", "low_rank", "diagonal")
 
 RANK = 20
-"""Rows of a covariance of low rank, unless told otherwise."""
+"""Default number of rows of a low-rank covariance."""
 
 MINIBATCH = 64
-"""Observations in a step of a network whose covariance is not full, unless told otherwise."""
+"""Default number of observations per step of a network whose covariance is not full."""
 
 
 class Precision(NamedTuple):
@@ -101,7 +101,7 @@ def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Float[Ar
 
 
 class Root(NamedTuple):
-    """A square root of the covariance with few columns beside a diagonal, B = [diag(deviations), factor'].
+    """A square root of the covariance: a diagonal and a few columns, B = [diag(deviations), factor'].
 
     theta = mean + B e with e = (eps, xi) in R^(p + L) is mean + deviations * eps + factor' xi, so that
     Sigma = B B' = diag(deviations)^2 + factor' factor. A matrix of this pattern, such as the gradient of an objective
@@ -141,7 +141,7 @@ class Root(NamedTuple):
 
 
 def rows_of(covariance: str, rank: int | None, model: RewardModel) -> int | None:
-    """How many rows a covariance has beside its diagonal; None for a full one."""
+    """The number of rows of a covariance in addition to its diagonal; None for a full one."""
     validate.choice("covariance", covariance, dict.fromkeys(COVARIANCES))
     if covariance != "low_rank":
         if rank is not None:
@@ -155,14 +155,14 @@ def rows_of(covariance: str, rank: int | None, model: RewardModel) -> int | None
 
 
 def sampled(model: RewardModel, data: DataOptions) -> DataOptions:
-    """The data options of a covariance that is not full: networks look at a minibatch in each step."""
+    """The data options of a covariance that is not full: networks use a minibatch in each step."""
     if not isinstance(model, Glm) and data.get("minibatch") is None:
         return {**data, "minibatch": MINIBATCH}
     return data
 
 
 def check_structure(covariance: str, potential: Potential) -> None:
-    """Refuse what a diagonal and few rows cannot have."""
+    """Refuse options that a diagonal plus a few rows does not support."""
     if potential.prior.precision.ndim == 2:
         raise ValueError(f"covariance must be 'full' where the prior's covariance is a matrix, but is {covariance!r}")
     if not potential.sees_again:

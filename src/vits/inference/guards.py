@@ -16,10 +16,10 @@ from vits.history import Undoable
 from vits.types import Info, Matrix, Observation, Reason, Scalar, State, all_finite, first_reason, new_info
 
 EXPLOSION = 100.0
-"""How many times longer the later steps of a round may be than its first and the spread of its draws together."""
+"""The later steps of a round may be this many times longer than its first step and the spread of its draws together."""
 
 RESOLUTION = 0.1
-"""How far rounding to the working precision may move a mean, in standard deviations."""
+"""The largest move of a mean by rounding to the working precision, in standard deviations."""
 
 Failures = Mapping[Reason, Bool[Array, ""]]
 """Health checks of an algorithm: whether each reason to reject an update applies."""
@@ -61,10 +61,10 @@ def guarded(
     failures: Failures = MappingProxyType({}),
     **diagnostics: Any,
 ) -> tuple[State, Info]:
-    """The new state if the update is healthy, else the old one; and what happened.
+    """The new state if the update is healthy, else the old one; and the `Info` of the update.
 
     Args:
-        observation: what was learned from.
+        observation: the observation of the update.
         old: the state before.
         new: the state after.
         parameters: what must be finite in the new state.
@@ -86,13 +86,13 @@ def guarded(
 
 
 def overflowed(state: State) -> Bool[Array, ""]:
-    """Whether the last change to any part of a state found no room."""
+    """Whether there was no room for the last change to some part of a state."""
     parts = [node.overflowed for node in jax.tree.leaves(state, is_leaf=_is_undoable) if _is_undoable(node)]
     return jnp.any(jnp.asarray([jnp.any(part) for part in parts], bool))
 
 
 def choose(use_new: Bool[Array, ""], new: State, old: State) -> State:
-    """`new` where the flag is set, else `old`, leaf by leaf; what is `Undoable` is undone in place."""
+    """`new` if the flag is set, else `old`, leaf by leaf; `Undoable` parts are undone in place."""
 
     def pick(a: Any, b: Any) -> Any:
         return a.undo_unless(use_new, b) if _is_undoable(a) else jnp.where(use_new, a, b)

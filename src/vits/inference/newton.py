@@ -1,4 +1,4 @@
-"""Steps that use curvature and cannot run away: what Newton and natural-gradient posteriors share.
+"""Damped steps that use curvature, for Newton and natural-gradient posteriors.
 
 A full step solves a quadratic model of the objective. Where the model is wrong (a saturated likelihood much stronger
 than the prior, a curvature that is not positive) the step is damped until the objective itself agrees.
@@ -20,7 +20,7 @@ MAX_HALVINGS = 10
 """Halvings of a step after which it is not taken at all."""
 
 NEGLIGIBLE = 1e-3
-"""Differences of the objective, in nats, that are too small to be told from rounding or to matter."""
+"""Differences of the objective, in nats, that are too small to matter or to distinguish from rounding."""
 
 
 class Line(NamedTuple):
@@ -32,7 +32,7 @@ class Line(NamedTuple):
 
 
 class Descent(NamedTuple):
-    """Where damped steps have led, after how many of them; `size` is that of the next trial.
+    """The point that damped steps have reached, and their number; `size` is the size of the next trial.
 
     `smallest_step` is below the size of a full one if some trial was not taken, and 0 if the descent ended there.
     """
@@ -77,12 +77,12 @@ def descend(
         is_near = (descent.num_steps > 0) & (descent.point.distance <= tolerance)
         return ~is_near & (descent.num_steps < max_steps) & (descent.size >= shortest)
 
-    # The first trial outside the loop: it is mostly the only one, and then nothing has to be carried around.
+    # The first trial is outside the loop: it is usually the only one, and then no loop state is needed.
     return jax.lax.while_loop(unfinished, attempt, attempt(Descent(start, size, jnp.asarray(0), size)))
 
 
 MOST_RAISED = 4.0**19
-"""How many times the floor a matrix is raised at most."""
+"""The largest multiple of the floor that is added to a matrix."""
 
 
 class Raised(NamedTuple):
@@ -94,7 +94,7 @@ class Raised(NamedTuple):
 
 
 HALF = 0.5
-"""With the prior precision as F, no direction is then believed to be twice as uncertain as it was under the prior."""
+"""With the prior precision as F, the variance in any direction then stays below twice the prior's."""
 
 
 def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: float = 0.0) -> Raised:
@@ -117,7 +117,7 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: fl
 
 
 def share_of(potential: Potential) -> float:
-    """How much of the prior precision a Hessian has to lie above: nothing need be checked where U is convex."""
+    """The share of the prior precision that a Hessian must exceed; 0 where U is convex, which needs no check."""
     return 0.0 if potential.is_convex else HALF
 
 
@@ -136,10 +136,10 @@ def slopes(potential: Potential, data: Data, theta: Vector) -> Slopes:
 
 
 class Minimum(NamedTuple):
-    """Where Newton's method is, or ended.
+    """The current or the last point of Newton's method.
 
-    With H the Hessian at theta, B B' = H^-1 and `distance` = |B' grad U| is Newton's estimate of the way that is
-    left, in standard deviations of N(theta, H^-1).
+    With H the Hessian at theta, B B' = H^-1, and `distance` = |B' grad U| is Newton's estimate of the remaining
+    distance, in standard deviations of N(theta, H^-1).
     """
 
     theta: Vector
@@ -166,8 +166,8 @@ def minimum(
 ) -> Descent:
     """Newton's method from `start`: theta <- theta - s H^-1 grad, until the distance is within the tolerance.
 
-    H is raised above `share` of `floor`, and s found by backtracking from `size`. The start is a point, or what is
-    already known there.
+    H is raised above `share` of `floor`, and s is found by backtracking from `size`. The start is a point, or a
+    `Minimum` if its derivatives are known.
     """
 
     def look(theta: Vector) -> Minimum:

@@ -15,13 +15,13 @@ PRODUCTS = 20
 """Products with the Hessian for one direction, at most."""
 
 ACCURACY = 0.1
-"""A direction is accepted when its residual is this part of the gradient."""
+"""A direction is accepted when its residual is at most this fraction of the gradient."""
 
 
 class FreeMinimum(NamedTuple):
-    """Where the method is: theta, grad U, Newton's direction -H^-1 grad U, and its length sqrt(grad' H^-1 grad).
+    """A point: theta, grad U, Newton's direction -H^-1 grad U, and its length sqrt(grad' H^-1 grad).
 
-    `was_raised` says that H was not positive along the way; the direction then ends where that was seen.
+    `was_raised` says that H was not positive along some direction of the search, which then stopped there.
     """
 
     theta: Vector
@@ -49,7 +49,7 @@ def solved(product: Callable[[Vector], Vector], b: Vector) -> tuple[Vector, Bool
         image = product(at.search)
         bend, squared = at.search @ image, at.residual @ at.residual
         is_positive = bend > 0.0
-        # At the very first negative curvature there is nothing better than the gradient, on its own scale.
+        # If the first curvature is negative, the gradient is the only direction; it keeps its own scale.
         length = jnp.where(is_positive, squared / jnp.maximum(bend, tiny), squared / jnp.maximum(-bend, tiny))
         taken = is_positive | (at.iteration == 0)
         x = jnp.where(taken, at.x + length * at.search, at.x)
@@ -74,7 +74,7 @@ def minimum_free(
     max_steps: Int[Array, ""] | int,
     size: Scalar | float = 1.0,
 ) -> Descent:
-    """Newton's method from `start` until its own estimate of the distance is within the tolerance.
+    """Newton's method from `start` until its estimate of the distance is within the tolerance.
 
     It costs at most `PRODUCTS` products with the Hessian, of about two gradients each, for every step.
     """

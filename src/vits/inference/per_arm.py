@@ -1,7 +1,7 @@
 """One posterior per arm, for any posterior: the played arm learns, all arms are drawn together.
 
-Arms share nothing but the prior. What a posterior keeps for itself is stacked, arm by arm; the observations of all
-arms go into one pool (`paged.py`).
+Arms share only the prior. The states of the arms are stacked, and the observations of all arms go into one pool
+(`vits.history.paged`).
 """
 
 from typing import Any
@@ -21,7 +21,7 @@ from vits.types import Info, Observation, Reason, State
 class PerArm(Posterior):
     """`num_arms` independent copies of a posterior.
 
-    An update costs what one copy's update costs: the played arm's state is taken out, updated and put back.
+    An update costs as much as that of one copy: the state of the played arm is taken out, updated and put back.
     """
 
     posterior: Posterior
@@ -65,7 +65,7 @@ class PerArm(Posterior):
         return jax.vmap(self.posterior.moments, (_axes(state),))(state)
 
     def of(self, state: State, arm: Int[Array, ""] | int) -> State:
-        """The state of one arm, as the arm's own posterior knows it."""
+        """The state of one arm, in the form of `posterior`."""
         self._check_arm(arm)
         return _take(state, jnp.asarray(arm))
 
@@ -99,7 +99,7 @@ def _put(state: State, arm: Int[Array, ""], one: State) -> State:
 
 
 def _unless(stays: Bool[Array, " arms"], moved: State, state: State) -> State:
-    """`moved`, but `state` for the arms that stay; nothing moves in a history."""
+    """`moved`, but `state` for the arms that stay; histories do not move."""
 
     def pick(new: Any, old: Any) -> Any:
         return old if _is_history(new) else jnp.where(stays.reshape(-1, *(1,) * (new.ndim - 1)), old, new)
@@ -108,7 +108,7 @@ def _unless(stays: Bool[Array, " arms"], moved: State, state: State) -> State:
 
 
 def _worst(infos: Info, info: Info, stays: Bool[Array, " arms"]) -> Info:
-    """What the played arm reports, with the failures of all that moved; its own reason comes first."""
+    """The `Info` of the played arm, with the failures of all arms that moved; its own reason comes first."""
     worst = jax.tree.map(lambda all_arms, one: jnp.max(jnp.where(stays, one, all_arms)), infos, info)
     return worst._replace(
         is_finite=jnp.all(infos.is_finite | stays) & info.is_finite,

@@ -6,9 +6,9 @@ its own observation to the square root B of the covariance,
 
     B <- B - c (B u) u',    u = B' w,    c = (1 - 1 / sqrt(1 + u'u)) / u'u
 
-after which B B' is exactly (P + w w')^-1, at a cost of O(p^2). The curvature of older observations stays as it was
-found, until that of all is computed anew at the current mean: eight times in every doubling of their number, so that
-all recomputations together cost as much as about nine of the last. The mean follows the mode by damped steps,
+after which B B' is exactly (P + w w')^-1, at a cost of O(p^2). The curvature of older observations is kept until that
+of all observations is recomputed at the current mean. This happens eight times while their number doubles, so that all
+recomputations together cost as much as about nine of the last. The mean follows the mode by damped steps,
 
     mu <- mu - rho B B' grad U_t(mu)
 
@@ -37,7 +37,7 @@ OCTAVE = 8
 
 
 FARTHEST = 0.1
-"""No parameter moves further than this in one step: beyond, a network is not what it was expanded to be."""
+"""No parameter moves further than this in one step: beyond, the linearisation of a network is not valid."""
 
 
 class RecursiveState(NamedTuple):
@@ -49,7 +49,7 @@ class RecursiveState(NamedTuple):
 
 
 class Point(NamedTuple):
-    """A mean, the gradient of U there, and the length of that in posterior standard deviations."""
+    """A mean, the gradient of U there, and its length in posterior standard deviations."""
 
     mean: Vector
     grad: Vector
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 class Recursive(GaussianPosterior):
     """The Gaussian at the mode, moved by one to K damped steps after each observation, warm-started.
 
-    `step_capped` in its reports says that a step was halved; `refreshed`, that the curvature was computed anew.
+    In its `Info`, `step_capped` says that a step was halved, and `refreshed` that the curvature was recomputed.
     """
 
     potential: AutodiffPotential
@@ -92,7 +92,7 @@ class Recursive(GaussianPosterior):
             end = look(start.mean + move)
             return newton.Line(end, start.grad @ move, end.grad @ move)
 
-        max_steps = jnp.where(rho < self.step_size, 1, self.num_steps)  # the mode of a mere sample is not to be reached
+        max_steps = jnp.where(rho < self.step_size, 1, self.num_steps)  # one step on a sample, whose mode is not wanted
         descent = newton.descend(look(state.mean), trial, size=rho, max_steps=max_steps, tolerance=self.tolerance)
         mean = descent.point.mean
         is_due = _is_due(batch_max(self.potential.count(data)))

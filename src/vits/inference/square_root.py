@@ -5,7 +5,7 @@ is (A - Sigma^-1) B with A = E hess U, which for a square B is the paper's step,
 
     B <- B - h (A - Sigma^-1) B = (I - h A) B + h B^-T.
 
-Here B = [diag(s), V'], so that theta = mu + s eps + V' xi, and only the entries of the pattern move:
+Here B = [diag(s), V'], so that theta = mu + s eps + V' xi, and only these entries change:
 
     s_i <- (1 - h A_ii) s_i + h (Sigma^-1)_ii s_i,    V' <- (I - h A) V' + h Sigma^-1 V'.
 
@@ -39,11 +39,11 @@ from vits.potentials import AutodiffPotential, Data, Potential
 from vits.types import Info, Observation, Reason, Scalar, Vector
 
 SHARE = 0.1
-"""The variance of the prior, in some random directions, that the columns V have at the start: from V = 0 no gradient
-leads away."""
+"""The share of the prior variance that the columns V have at the start, in random directions: at V = 0 the gradient
+with respect to V is zero."""
 
 NOISE = 16.0
-"""How many times shorter the steps of B are where a sample of directions stands for all, as in `Orthogonal`."""
+"""The steps of B are this many times shorter where only some directions are sampled, as in `Orthogonal`."""
 
 
 class SquareRootState(NamedTuple):
@@ -61,8 +61,8 @@ class SquareRootState(NamedTuple):
 
 
 Slope = Callable[[Potential, Data, Vector, Root, Float[Array, "directions columns"], bool], tuple[Vector, Root]]
-"""`slope(potential, data, mean, B, e, mirrored)` looks at U from mean + B e, and from mean - B e if mirrored. It gives
-the mean gradient and A B on the pattern."""
+"""`slope(potential, data, mean, B, e, mirrored)` evaluates U at mean + B e, and at mean - B e if mirrored. It returns
+the mean gradient and the entries of A B on the pattern."""
 
 
 def by_hessian(
@@ -92,10 +92,10 @@ def _points(
 
 
 class SquareRoot(Posterior):
-    """The variational posterior of a pattern, moved by K steps after each observation, warm-started.
+    """The variational posterior with a patterned B, updated by K warm-started steps after each observation.
 
-    Rank 0 is the diagonal family. `inflation` is as in `vits.algorithms.vits.VITS`. `step_capped` in its reports also
-    says that a noisy curvature would have shrunk a deviation below zero.
+    Rank 0 is the diagonal family. `inflation` is as in `vits.algorithms.vits.VITS`. In its `Info`, `step_capped` is
+    also set if a noisy curvature would have made a deviation negative.
     """
 
     potential: Potential
@@ -164,7 +164,7 @@ class SquareRoot(Posterior):
         return state.mean + state.root.times(linalg.normal(key, (columns,), state.mean.dtype))
 
     def _plan(self, state: SquareRootState, seen: Data) -> RoundPlan:
-        """The steps of a round that looks at these data first."""
+        """The steps of a round whose first step uses these data."""
         root = state.root
         is_matrix = self.rank > 0 and not isinstance(self.potential, AutodiffPotential)
         spread = root.matrix if is_matrix else jnp.sqrt(root.variances)
@@ -178,7 +178,7 @@ def _distance(old: SquareRootState, new: SquareRootState) -> Scalar:
 
 
 def check_pattern(covariance: str, inverse: str, potential: Potential) -> None:
-    """Refuse what such a posterior cannot have."""
+    """Refuse options that such a posterior does not support."""
     check_structure(covariance, potential)
     if inverse != "first_order":
         raise ValueError(f"inverse must be left out where the covariance is {covariance}, whose inverse is exact")

@@ -27,7 +27,7 @@ from vits.potentials.leading import power_iteration
 from vits.types import Info, Observation, Reason, Scalar, Vector
 
 OVERSHOOT = 1.5
-"""How many times larger than found by power iteration the curvature in units of P may be."""
+"""Safety factor: the curvature in units of P may be this many times larger than the power iteration finds."""
 
 FARTHEST = 3.0
 """A step moves the mean by at most this many times sqrt(p) posterior standard deviations in all."""
@@ -48,9 +48,9 @@ class StructuredState(NamedTuple):
 
 
 class Structured(Posterior):
-    """The variational posterior of a rank, moved by K natural-gradient steps after each observation, warm-started.
+    """The low-rank variational posterior, updated by K warm-started natural-gradient steps after each observation.
 
-    Rank 0 is the diagonal family. `step_capped` in its reports says that a step would have moved the mean too far.
+    Rank 0 is the diagonal family. In its `Info`, `step_capped` says that a step would have moved the mean too far.
     """
 
     potential: Potential

@@ -1,4 +1,4 @@
-"""What a step of VITS is made of: the draws eps, the curvature A that they meet, and the rule for the inverse of B.
+"""The parts of a step of VITS: the draws eps, the curvature A at these draws, and the rule for the inverse of B.
 
 A scheme of draws returns directions; a mirrored one is used as +eps and -eps, which cancels all odd noise. A curvature
 comes from Hessians, or from gradients by Stein's identity. An inverse rule says how D = B^-T follows B.
@@ -20,7 +20,7 @@ from vits.types import Matrix, Scalar, Vector
 
 
 class Draws(eqx.Module):
-    """Directions eps with mean outer product I, and how far they inflate an estimate made from gradients."""
+    """Directions eps with mean outer product I, and the factor by which they inflate an estimate from gradients."""
 
     mirrored: eqx.AbstractClassVar[bool]
 
@@ -30,7 +30,7 @@ class Draws(eqx.Module):
 
     @abc.abstractmethod
     def inflation(self, dim: int) -> float:
-        """How many times shorter a Hessian-free step must be than one with the true curvature."""
+        """The factor by which a Hessian-free step must be shorter than one with the true curvature."""
 
 
 class Plain(Draws):
@@ -72,7 +72,7 @@ class Orthogonal(Draws):
         return math.sqrt(dim) * frame
 
     def inflation(self, dim: int) -> float:
-        """1 where every direction is looked at, else d / m against instability and 16 against noise."""
+        """1 if all d directions are used, else d / m against instability and 16 against noise."""
         return 1.0 if self.num_directions >= dim else 16.0 * dim / self.num_directions
 
 
@@ -105,7 +105,7 @@ class Points(NamedTuple):
 
 
 class Slope(NamedTuple):
-    """What a step sees from its points: the mean of grad U, and the curvature."""
+    """The mean of grad U over the points of a step, and the curvature."""
 
     grad: Vector
     curvature: Curvature
@@ -149,7 +149,7 @@ def stein_factors(potential: Potential, data: Data, points: Points, sqrt_precisi
     grads = jax.vmap(potential.grad, (None, 0))(data, points.thetas)
     directions = points.eps.shape[0]
     odd = 0.5 * (grads[:directions] - grads[directions:]) if points.mirrored else grads
-    # Transposed twice, so that the product with it runs along last axes: along first ones it takes three times as long.
+    # Transposed twice, so that the product runs along last axes, which is three times faster than along first ones.
     return jnp.mean(grads, axis=0), LowRank((sqrt_precision @ points.eps.T).T, odd / directions)
 
 
@@ -157,7 +157,7 @@ exact_curvature = CurvatureRule(_mean_hessian)
 """The mean Hessian over the points."""
 
 stein_plain = CurvatureRule(_stein_plain, max_blur=0.01)
-"""The paper's Hessian-free A as it stands: of low rank and not symmetric."""
+"""The paper's Hessian-free A: of low rank and not symmetric."""
 
 stein = CurvatureRule(_stein, max_blur=0.01)
 """The symmetric part of the Hessian-free A."""
@@ -173,8 +173,8 @@ class Finished(NamedTuple):
 class InverseRule(NamedTuple):
     """How D follows B^-T: `step(new B, old D, A, h)` within a round, `finish(B, D)` once at its end.
 
-    `reach` is how far B may go in a round, as the sum of h lmax over its steps, before D has lost it. A D that
-    `drifts` can be lost in a single step; the first of a round, which meets the new observation, is the longest.
+    `reach` limits the change of B in a round, as the sum of h lmax over its steps, so that D stays close to B^-T. With
+    `drifts`, a single step can be too long; the first step of a round, which uses the new observation, is the longest.
     """
 
     step: Callable[[Matrix, Matrix, Curvature, Scalar], Matrix]
@@ -194,7 +194,7 @@ def _first_order(new_sqrt_cov: Matrix, sqrt_precision: Matrix, curvature: Curvat
 
 
 def _unmoved(new_sqrt_cov: Matrix, sqrt_precision: Matrix, curvature: Curvature, step: Scalar) -> Matrix:
-    """The D that the round began with."""
+    """The D from the beginning of the round."""
     return sqrt_precision
 
 
@@ -212,14 +212,14 @@ def _newton_schulz(sqrt_cov: Matrix, sqrt_precision: Matrix) -> Finished:
 
 
 exact_inverse = InverseRule(_solved, _as_it_is)
-"""VITS-I: one inversion a step."""
+"""VITS-I: one inversion per step."""
 
 first_order_inverse = InverseRule(_first_order, _as_it_is, drifts=True)
-"""VITS-II: three products a step."""
+"""VITS-II: three products per step."""
 
 frozen_inverse = InverseRule(_unmoved, _newton_schulz, reach=1.0)
-"""D stays through the round and is repaired at its end: one product a step.
+"""D is constant within a round and repaired at its end: one product per step.
 
-On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by
-2 (1 - h a)^K - 1. That is -0.26 at h a K = 1 and tends to -1 beyond, where the covariance never settles: hence `reach`.
+On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by 2 (1 - h
+a)^K - 1. That is -0.26 at h a K = 1 and tends to -1 beyond, where the covariance never settles. So `reach` is 1.
 """

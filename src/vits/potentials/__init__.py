@@ -52,7 +52,7 @@ __all__ = [
 
 
 WIDE = 1024
-"""A linear model with more parameters keeps no matrix for an algorithm that has none itself."""
+"""A linear model with more parameters than this stores no matrix if the algorithm stores none."""
 
 
 def potential(
@@ -73,9 +73,9 @@ def potential(
         prior_precision: lambda, for the paper's prior N(0, I / (lambda eta)).
         curvature: what `hessian` returns for a model that is not generalised linear: "exact", "gauss_newton", or a
             function like `vits.potentials.autodiff.exact`. By default "gauss_newton" where the model allows it.
-        follows: whether the algorithm asks for the largest curvature in every round, so that it is worth following.
-        matrix_free: whether the algorithm itself keeps no matrix. A wide linear model then keeps its observations
-            instead of a matrix.
+        follows: whether the algorithm needs the largest curvature in every round, so that it is worth tracking.
+        matrix_free: whether the algorithm stores no matrix. A wide linear model then stores its observations instead of
+            a matrix.
         data: see `DataOptions`.
 
     Returns:
@@ -118,7 +118,7 @@ def potential(
 
 def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
     validate.count("fold_after", fold_after)
-    # Where curvature has no bound, an expansion around a posterior that is still wide can be off by any factor.
+    # If the curvature has no bound, an expansion around a posterior that is still wide can be off by any factor.
     if not isinstance(model, models.Glm) or model.max_d2loss is None:
         raise ValueError(f"fold_after needs a linear or logistic model, but the model is {type(model).__name__}")
     for name, value in others.items():
@@ -127,7 +127,7 @@ def _check_folding(model: models.RewardModel, fold_after: int, **others: int | N
 
 
 def _curvature_form(curvature: str | CurvatureForm | None, model: models.RewardModel) -> CurvatureForm:
-    """The form with this name, if the model allows it; None stands for Gauss-Newton, or for exact where it must."""
+    """The form with this name, if the model allows it; None means Gauss-Newton if possible, otherwise exact."""
     if callable(curvature):
         return curvature
     if curvature is None:

@@ -16,21 +16,22 @@ from vits.potentials.curvature import Dense, LowRank, times
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 MARGIN = 4.0
-"""How much larger than where it was looked at the curvature may be where the steps go. With 2, some runs of a
-quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4, none did."""
+"""Safety factor: the curvature along the steps may be this many times larger than at the points where it is evaluated.
+With 2, some runs of a quadratic bandit with networks and the prior N(0, I) ended with every update rejected; with 4,
+none did."""
 
 MANY = 256
 """From this many parameters on, blocks have four times as many rows: adding Hessians costs more than padding wastes."""
 
 SIGN_VECTORS = 6
-"""How many directions a potential is looked at in, both ways, to find where it is steep."""
+"""Number of directions, each with both signs, in which the potential is evaluated to find where it is steep."""
 
 CurvatureForm = Callable[
     [RewardModel, Float[Array, "m p"], Float[Array, "m n d"], Float[Array, "m n"], Float[Array, "m n"]],
     Float[Array, "p p"],
 ]
-"""The weighted sum of what stands for the Hessian of the loss over m groups of n rows, each looked at from a theta of
-its own; given model, thetas, features, rewards and weights."""
+"""The weighted sum of the loss's Hessian, or of an approximation, over m groups of n rows, each group with its own
+theta; given model, thetas, features, rewards and weights."""
 
 
 class AutodiffData(NamedTuple):
@@ -145,11 +146,11 @@ class AutodiffPotential(Potential):
         return data.history.sum(term, self.prior.grad(theta))
 
     def derivatives(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Derivatives:
-        """Gradients, and an estimate of the mean Hessian, or what stands for it, for the price of one.
+        """Gradients, and an estimate of the mean Hessian, or of its approximation, for the cost of one Hessian.
 
-        Every row is looked at from one of the points: each gets an equal share of every block of rows; all of it where
-        a block cannot be shared out, which gives the average itself. For points drawn alike the estimate is unbiased,
-        and what is odd in a mirrored pair still cancels between the rows.
+        Every row is evaluated at one of the points, and each point gets an equal share of every block of rows. If a
+        block cannot be divided, every point gets all of it, which gives the exact average. For identically distributed
+        points the estimate is unbiased, and odd terms of a mirrored pair still cancel between the rows.
         """
         if isinstance(data.history, Minibatch) and self._is_low_rank(len(data.history.rewards), len(thetas)):
             return data.history.sum(lambda *rows: self._of_rows(thetas, *rows))
@@ -191,10 +192,10 @@ class AutodiffPotential(Potential):
     def largest_curvature(self, data: AutodiffData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """`MARGIN` times a bound on the largest |eigenvalue| of the Hessian at theta.
 
-        Given B, or one deviation for each parameter, at the steepest of theta and some points theta +- B s, where s
-        is a vector of signs: points as far from theta as draws from N(theta, B B') are. The steepest has the longest
-        product of its Hessian with a vector of signs. On a minibatch the bound is larger by the factor that keeps the
-        noise of the sample down.
+        Given B, or one deviation for each parameter, it is taken at the steepest of theta and some points theta +- B s,
+        where s is a vector of signs: these points are as far from theta as draws from N(theta, B B'). The steepest
+        point has the longest product of its Hessian with a vector of signs. On a minibatch the bound is multiplied by
+        `inflation`, which limits the noise of the sample.
         """
         if sqrt_cov is not None:
             bits = (jnp.arange(theta.shape[0])[None, :] >> jnp.arange(SIGN_VECTORS)[:, None]) & 1
@@ -221,7 +222,7 @@ class AutodiffPotential(Potential):
 def _shared_out(
     points: int, phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
 ) -> tuple[Float[Array, "m rows d"], Float[Array, "m rows"], Float[Array, "m rows"]]:
-    """The rows in as many groups as there are points; all rows for each of them if they cannot be shared out."""
+    """The rows divided into one group per point, or all rows for each point if they cannot be divided."""
     if phi.shape[0] % points:
         rows = phi, r, weight / points
         return tuple(jnp.broadcast_to(x, (points, *x.shape)) for x in rows)  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""What every potential offers, and the Gaussian prior that all of them add."""
+"""The interface of a potential, and the Gaussian prior that is part of each."""
 
 import abc
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from vits.potentials.curvature import Curvature, Operator, as_matrix, times
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 Data = Any
-"""What a potential keeps of the observations: each form names its own fields."""
+"""The stored observations or statistics of a potential; each form has its own fields."""
 
 
 class Prior(NamedTuple):
@@ -86,14 +86,14 @@ def _check_positive_definite(covariance: Matrix) -> None:
 
 
 class Centre(NamedTuple):
-    """Where a potential expands observations that it folds: around N(mean, B B') with B = sqrt_cov, or at a point."""
+    """The centre around which folded observations are expanded: N(mean, B B') with B = sqrt_cov, or a point."""
 
     mean: Vector
     sqrt_cov: Matrix | None = None
 
 
 class News(NamedTuple):
-    """What one observation adds to U around a centre: slope phi to its gradient, weight phi phi' to its Hessian."""
+    """What one observation adds around a centre: slope phi to the gradient, weight phi phi' to the Hessian."""
 
     slope: Scalar
     weight: Scalar
@@ -116,8 +116,8 @@ class Derivatives(NamedTuple):
 class Potential(eqx.Module):
     """A sum of losses over the data seen, plus the prior.
 
-    In a round a posterior calls `observe`, then `minibatch`, once or for each step, and works on what that returns;
-    it keeps what `observe` returned.
+    In a round a posterior calls `observe`, then `minibatch` once or for each step. Steps use the result of `minibatch`;
+    the result of `observe` is stored.
     """
 
     inverse_temperature: eqx.AbstractVar[Scalar]
@@ -129,11 +129,11 @@ class Potential(eqx.Module):
 
     @abc.abstractmethod
     def observe(self, data: Data, observation: Observation, centre: Centre | None = None) -> Data:
-        """The data with one more observation; potentials that fold old observations expand them around `centre`."""
+        """The data after adding an observation. Potentials that fold old observations expand them around `centre`."""
 
     @abc.abstractmethod
     def count(self, data: Data) -> Int[Array, ""]:
-        """How many observations U_t sums over: those seen, or the last ones if there is a window."""
+        """The number of observations in U_t: all seen so far, or those in the window."""
 
     @abc.abstractmethod
     def grad(self, data: Data, theta: Vector) -> Vector:
@@ -143,7 +143,7 @@ class Potential(eqx.Module):
     def derivatives(self, data: Data, thetas: Float[Array, "points params"]) -> Derivatives:
         """Gradients and mean Hessian at several points, in one pass over the data.
 
-        The Hessian may be an estimate that is unbiased for points drawn alike; for a single point it is exact.
+        The Hessian may be an estimate, unbiased for identically distributed points; for a single point it is exact.
         """
 
     def hessian(self, data: Data, theta: Vector) -> Matrix:
@@ -152,24 +152,24 @@ class Potential(eqx.Module):
 
     @property
     def sees_again(self) -> bool:
-        """Whether later rounds use an observation again; if not, what a round has not learned from it is lost."""
+        """Whether later rounds use an observation again. If not, a round must learn from it completely."""
         return True
 
     @property
     def grows_by_rows(self) -> bool:
-        """Whether derivatives at the centre of a round are those from before it plus the `news` of the observation.
+        """Whether derivatives at the centre of a round are the previous ones plus the `news` of the observation.
 
-        It says so only where that saves work: for wide models.
+        It is true only for wide models, where this saves work.
         """
         return False
 
     def news(self, observation: Observation, centre: Centre) -> News:
-        """What an observation adds, if the potential grows by rows."""
+        """The contribution of an observation, if the potential grows by rows."""
         raise NotImplementedError
 
     @property
     def longest_menu(self) -> int | None:
-        """How many arms a round may offer, if observations must carry the features of all of them; else None."""
+        """The largest number of arms in a round, if observations must hold the features of all arms; else None."""
         return None
 
     @property
@@ -189,7 +189,7 @@ class Potential(eqx.Module):
         """
 
     def start(self, key: Key[Array, ""]) -> Vector:
-        """Where a posterior starts: the prior mean, unless the model cannot learn from there."""
+        """The start of a posterior: the prior mean, unless the model cannot learn from there."""
         return self.prior.mean
 
     def drawn_start(self, key: Key[Array, ""]) -> Vector:
@@ -203,5 +203,5 @@ class Potential(eqx.Module):
         return data
 
     def inflation(self, data: Data) -> Scalar:
-        """How many times shorter steps have to be because `data` are a sample (`vits.history.Minibatch`): 1 if not."""
+        """The factor by which steps must be shorter because `data` are a sample (`vits.history.Minibatch`); else 1."""
         return jnp.ones(())

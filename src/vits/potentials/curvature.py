@@ -1,4 +1,4 @@
-"""Second derivatives that know how to multiply, so that a matrix is formed only where that saves work.
+"""Second derivatives as linear operators, so that a matrix is formed only where that saves work.
 
 A symmetric operator that does not change, such as the precision of a prior, is an array: a number for a multiple of
 the identity, a vector for a diagonal matrix, or a matrix. The curvature of a step is `Dense` or `LowRank`.
@@ -40,7 +40,7 @@ def largest(operator: Operator) -> Scalar:
 
 
 class Curvature(eqx.Module):
-    """A p x p matrix A, symmetric up to the noise of an estimate, known by its products."""
+    """A p x p matrix A, symmetric up to the noise of an estimate, given by its products."""
 
     @property
     @abc.abstractmethod
@@ -71,7 +71,7 @@ class Curvature(eqx.Module):
 
 
 class Dense(Curvature):
-    """A symmetric matrix that is worth forming."""
+    """A symmetric matrix that is stored."""
 
     entries: Matrix
 

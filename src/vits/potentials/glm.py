@@ -19,7 +19,7 @@ from vits.potentials.leading import Leading
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 REACH = 3.0
-"""How many standard deviations of f a curvature that has no bound is looked at away from theta."""
+"""An unbounded curvature is evaluated this many standard deviations of f away from theta."""
 
 
 NARROW = 64
@@ -44,8 +44,8 @@ class Folded(NamedTuple):
 class GlmData(NamedTuple):
     """The observations, and what goes with them where it can be accumulated or is asked for.
 
-    `bound` is P0 + eta max l'' sum phi phi', which no Hessian exceeds; `folded` stands for the prior, and for whatever
-    has left the history.
+    `bound` is P0 + eta max l'' sum phi phi', which no Hessian exceeds; `folded` holds the prior and the observations
+    that have left the history.
     """
 
     history: Rows
@@ -86,7 +86,7 @@ class GlmPotential(Potential):
         )
 
     def observe(self, data: GlmData, observation: Observation, centre: Centre | None = None) -> GlmData:
-        """One row more, and phi phi' added to the bound; the row that leaves is folded."""
+        """Append the row and add phi phi' to the bound; the row that leaves the window is folded."""
         bound, steepest = data.bound, self.model.max_d2loss
         if bound is not None and steepest is not None:
             bound = bound + jnp.outer(self.inverse_temperature * steepest * observation.features, observation.features)
@@ -100,11 +100,11 @@ class GlmPotential(Potential):
         return data
 
     def count(self, data: GlmData) -> Int[Array, ""]:
-        """How many observations are in the history, or were folded."""
+        """The number of observations in the history, and of those that were folded."""
         return data.history.count if data.folded is None else data.history.seen
 
     def minibatch(self, key: Key[Array, ""], data: GlmData) -> GlmData:
-        """A sample of the history; its Hessian has a bound of its own, which can be larger."""
+        """A sample of the history, with its own bound on the Hessian, which can be larger."""
         if self.batch_size is None:
             return data
         return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None, leading=None)
@@ -274,13 +274,13 @@ def _deviations(sqrt_cov: Spread) -> Callable[[Float[Array, "n d"]], Float[Array
     """|B' phi| of every row: the standard deviations of f."""
     if sqrt_cov.ndim == 1:
         return lambda phi: jnp.linalg.norm(phi * sqrt_cov[None, :], axis=1)
-    # B' for its own sake: transposed within a product, it would make that run along first axes.
+    # Transposed before the product: within it, the product would run along first axes, which is slower.
     transposed = jax.lax.optimization_barrier(sqrt_cov.T)  # type: ignore[no-untyped-call]
     return lambda phi: jnp.linalg.norm(transposed @ phi.T, axis=0)
 
 
 def _outputs(phi: Float[Array, "n d"], theta: Float[Array, " d"]) -> Float[Array, " n"]:
-    """f = Phi theta, for Phi that lies in columns: long ones would be copied to rows first."""
+    """f = Phi theta for Phi stored by columns, without copying long columns to rows first."""
     return phi @ theta if phi.shape[1] <= NARROW else theta @ phi.T
 
 

@@ -14,11 +14,11 @@ DIRECTIONS = 4
 """Leading directions that are followed."""
 
 MARGIN = 2.0
-"""How many times larger than found the eigenvalue may be. Where the old leading direction is known, the longest image
-of it and of the new row is at least half of the new eigenvalue."""
+"""Safety factor: the eigenvalue may be this many times larger than the estimate. If the old leading direction is known,
+the longest image of it and of the new row is at least half of the new eigenvalue."""
 
 PRODUCTS = 8
-"""Products with a matrix in a power iteration that starts from nothing."""
+"""Products with the matrix in a power iteration from a random start."""
 
 
 class Leading(NamedTuple):
@@ -29,7 +29,7 @@ class Leading(NamedTuple):
 
 
 def unknown(dim: int, limit: Scalar) -> Leading:
-    """Any directions, before the first observation."""
+    """Arbitrary directions, before the first observation."""
     rows = jax.random.normal(jax.random.key(0), (DIRECTIONS, dim))
     return Leading(_orthonormal(rows), limit)
 
@@ -60,9 +60,9 @@ def followed(
 def power_iteration(
     product: Callable[[Float[Array, " dim"]], Float[Array, " dim"]], like: Float[Array, " dim"]
 ) -> Scalar:
-    """The largest |eigenvalue| of a symmetric matrix, nearly, from `PRODUCTS` products and a random start.
+    """An estimate of the largest |eigenvalue| of a symmetric matrix, from `PRODUCTS` products and a random start.
 
-    K products find at least d^(-1/2K) of it, up to a factor that is close to 1: two thirds for d = 861.
+    With K products the estimate is at least about d^(-1/2K) times the eigenvalue: two thirds for d = 861.
     """
 
     def step(_: Array, carry: tuple[Float[Array, " dim"], Scalar]) -> tuple[Float[Array, " dim"], Scalar]:
@@ -74,7 +74,7 @@ def power_iteration(
 
 
 def _orthonormal(rows: Float[Array, "rows dim"]) -> Float[Array, "rows dim"]:
-    """Gram and Schmidt's, row after row; a row that adds nothing becomes zero."""
+    """Gram-Schmidt orthonormalisation, row by row; a dependent row becomes zero."""
     done: list[Float[Array, " dim"]] = []
     for row in rows:
         rest = row / jnp.maximum(jnp.linalg.norm(row), np.finfo(row.dtype).tiny)

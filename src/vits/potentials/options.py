@@ -1,4 +1,4 @@
-"""What every algorithm may be told about its prior and its data, declared once.
+"""Options of all algorithms about the prior and the data, declared and documented once.
 
 An algorithm takes the options of one of these classes as keyword arguments, `**data: Unpack[DataOptions]`, and refuses
 the others.

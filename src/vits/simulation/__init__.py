@@ -71,14 +71,14 @@ def simulate_each(
     progress: Callable[[int], None] | None = None,
     workers: int | None = None,
 ) -> Trace:
-    """Play every seed with a policy of its own, as one batch of one compiled program.
+    """Play every seed with its own policy, as one batch of one compiled program.
 
     Args:
         key: a random key, or an integer.
         environment: the world.
         policies: one policy whose numbers have a leading axis of seeds, as `eqx.filter_vmap` of a preset makes it.
         horizon: rounds.
-        seeds: how many, or which ones; as many as there are policies. A seed may be played by several policies.
+        seeds: how many, or which ones; one for each policy. A seed may be played by several policies.
         progress: called from time to time with the number of rounds just played, summed over seeds.
         workers: number of threads; all cores by default (see `programs.Shares`).
 
@@ -147,7 +147,7 @@ def replay(
 
 
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
-    """What the environment fixes for each seed, on a leading axis: the worlds that `simulate` plays in."""
+    """The parameters that the environment draws for each seed of `simulate`, along the first axis."""
     _check_environment(environment)
     return programs.worlds(_key(key), environment, _seed_indices(seeds), programs.current_shares().groups)
 
@@ -179,7 +179,7 @@ def rounds(
 
 
 def _checked(environment: Environment, policy: Policy, horizon: int, workers: int | None) -> tuple[Policy, Shares]:
-    """The policy with room for all rounds, and how seeds are shared; bad arguments are refused."""
+    """The policy with room for all rounds, and the groups and threads for the seeds; bad arguments are refused."""
     validate.count("horizon", horizon)
     _check_environment(environment)
     if not isinstance(policy, Policy):

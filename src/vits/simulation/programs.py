@@ -27,8 +27,8 @@ SEGMENT = 100
 class Shares(NamedTuple):
     """The seeds are split into at most `groups` groups of one size, which are played in `threads` threads.
 
-    XLA compiles a program for the size of a group, and may sum in another order when the size differs. So the number of
-    groups decides the last bits of the results, and the number of threads does not.
+    XLA compiles a program for the size of a group, and may sum in another order for another size. So the last bits of
+    the results depend on the number of groups, but not on the number of threads.
     """
 
     groups: int
@@ -39,13 +39,13 @@ _SHARES: contextvars.ContextVar[Shares | None] = contextvars.ContextVar("shares"
 
 
 def current_shares() -> Shares:
-    """What `shared` sets; by default as many groups and threads as there are cores."""
+    """The numbers set by `shared`; by default as many groups and threads as there are cores."""
     return _SHARES.get() or Shares(os.cpu_count() or 1, os.cpu_count() or 1)
 
 
 @contextlib.contextmanager
 def shared(shares: Shares) -> Iterator[None]:
-    """Use these numbers within the context, for example those of another machine whose results are to be repeated."""
+    """Use these numbers within the context, for example to repeat the results of another machine."""
     token = _SHARES.set(shares)
     try:
         yield
@@ -54,7 +54,7 @@ def shared(shares: Shares) -> Iterator[None]:
 
 
 class Trace(NamedTuple):
-    """What happened, seed by seed and round by round. `regret` is that of each round, not the sum."""
+    """The outcome of a simulation by seed and round. `regret` is the regret of each round, not the sum."""
 
     regret: Float[np.ndarray, "*seeds horizon"]
     action: Int[np.ndarray, "*seeds horizon"]
@@ -106,7 +106,7 @@ def run(
 ) -> Trace:
     """Play all seeds in groups, each group in one thread.
 
-    They share a policy, or seed i has the one at index i of the leading axis.
+    They share a policy, or seed i has the policy at index i of the first axis.
     """
     groups = _groups(len(seeds), shares.groups)
     games = []
@@ -151,7 +151,7 @@ def run(
 
 
 def worlds(key: Key[Array, ""], environment: Environment, seeds: Int[np.ndarray, " seeds"], num_groups: int) -> Params:
-    """What the environment fixes for each seed, computed by the program that `run` uses, group by group."""
+    """The parameters that the environment draws for each seed, computed group by group as in `run`."""
     made = [
         _init_worlds(environment, _keys(key, jnp.asarray(seeds[group])).init_world)
         for group in _groups(len(seeds), num_groups)
@@ -195,7 +195,7 @@ def _keys(key: Key[Array, ""], players: Int[Array, " players"]) -> _Keys:
 
 @eqx.filter_jit
 def _init_worlds(environment: Environment, keys: Key[Array, " seeds"]) -> Params:
-    """A program that all policies share, because an environment takes longer to compile than to run."""
+    """Kept separate from the policy, so that all policies share the compiled program."""
     return jax.vmap(environment.init)(keys)
 
 
@@ -241,7 +241,7 @@ _WAITING: dict[Any, bool] = {}
 
 
 def _waits_for_others(environment: Environment, policy: Policy, players: Player, own_policies: bool) -> bool:
-    """Whether the program has calls in it that must not run at the same time in two threads (see `vits.linalg`)."""
+    """Whether the program contains calls that must not run in two threads at the same time (see `vits.linalg`)."""
     arguments = (environment, policy, players, own_policies)
     leaves, structure = jax.tree.flatten(arguments)
     key = (structure, *((leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf for leaf in leaves))
