@@ -1,4 +1,4 @@
-"""Policies: choosing an arm from what a posterior says; and `preset`, the checks of every function that makes one."""
+"""Policies, which choose an arm from a posterior; and `preset`, the checks of every function that makes one."""
 
 import abc
 import functools
@@ -26,14 +26,14 @@ Result = TypeVar("Result")
 
 
 class Choice(NamedTuple):
-    """The index of the arm to play, and how many of the arms on offer had no finite score and so could not win."""
+    """The index of the arm to play, and the number of arms without a finite score, which cannot be chosen."""
 
     action: Int[Array, ""]
     unscored: Int[Array, ""]
 
 
 class Policy(eqx.Module):
-    """Plays arms and learns from what they pay."""
+    """Chooses arms and learns from their rewards."""
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> State:
@@ -44,7 +44,7 @@ class Policy(eqx.Module):
         """The index of the arm to play."""
 
     def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
-        """The arm that `act` plays, and how many arms had no finite score: none, for a policy without scores."""
+        """The arm that `act` plays, and the number of arms without a finite score: 0 for a policy without scores."""
         return Choice(self.act(key, state, arms), jnp.asarray(0))
 
     @abc.abstractmethod
@@ -78,7 +78,7 @@ class PosteriorPolicy(Policy):
         return self.choose(key, state, arms).action
 
     def choose(self, key: Key[Array, ""], state: State, arms: Float[Array, "arms dim"]) -> Choice:
-        """The arm with the highest score, and how many have none that is finite."""
+        """The arm with the highest score, and the number of arms without a finite score."""
         arms = as_real("arms", arms, ("arms", self.model.dim))
         score_key, tie_key = jax.random.split(key)
         scores = self.scores(score_key, state, arms)
@@ -89,11 +89,11 @@ class PosteriorPolicy(Policy):
         return self.posterior.update(key, state, conformed(observation, self.model.dim))
 
     def _scored(self, thetas: Float[Array, "*arms params"], arms: Float[Array, "arms dim"]) -> Float[Array, " arms"]:
-        """f(theta; phi_a), or f(theta_a; phi_a) where each arm has parameters of its own."""
+        """f(theta; phi_a), or f(theta_a; phi_a) if each arm has its own parameters."""
         return jax.vmap(self.model.score, (self._axis(arms), 0))(thetas, arms)
 
     def _axis(self, arms: Float[Array, "arms dim"]) -> int | None:
-        """0 where each arm has parameters of its own, None where all share them."""
+        """0 if each arm has its own parameters, None if all share them."""
         if not isinstance(self.posterior, PerArm):
             return None
         if arms.shape[0] != self.posterior.num_arms:
@@ -169,7 +169,7 @@ class Uniform(Policy):
 
 
 def longest_menu(policy: Policy) -> int | None:
-    """How many arms a round may offer, for a policy whose observations must carry all of them; else None."""
+    """The largest number of arms in a round, for a policy whose observations must have all of them; else None."""
     nodes = jax.tree.leaves(policy, is_leaf=_is_potential)
     return next((node.longest_menu for node in nodes if _is_potential(node) and node.longest_menu is not None), None)
 
@@ -186,7 +186,7 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
 
     Args:
         policy: a policy with one posterior for all arms, or none.
-        num_arms: how many arms there are, in every round, in the same order.
+        num_arms: the number of arms, which must be the same in every round and in the same order.
 
     Example:
         >>> import vits
@@ -206,7 +206,7 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
 def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a preset, a function from a model and hyperparameters to a policy, with checks of its arguments.
 
-    It refuses a model that is none, unknown hyperparameters, counts (`num_...`) that are no whole numbers, and a
+    It refuses anything but a model, unknown hyperparameters, counts (`num_...`) that are not whole numbers, and a
     posterior whose matrices would not fit into memory.
     """
     known = hyperparameters(build)

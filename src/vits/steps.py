@@ -1,4 +1,4 @@
-"""Step-size rules: how far, and how often, a posterior moves in one round.
+"""Step-size rules: the size and the number of steps of a posterior in one round.
 
 A rule is a function of the potential after the round's observation. The recursion for B needs
 h * lmax(hess U) < 1 to reach the right covariance; `safe`, the default, guarantees it.
@@ -19,8 +19,8 @@ from vits.types import Scalar, Vector
 
 
 class LocalGeometry(NamedTuple):
-    """Where a round takes its steps: the potential with its data, the mean at the start, and an upper estimate of the
-    largest curvature on the way.
+    """The place where a round takes its steps: the potential with its data, the mean at the start, and an upper
+    estimate of the largest curvature along the steps.
     """
 
     potential: Potential

@@ -1,7 +1,7 @@
 """Named presets: a reward model and hyperparameters in, a policy out.
 
-Hyperparameters are traced: other values need no new compilation. Numbers of steps and of samples shape the program, and
-do need one.
+Hyperparameters are traced, so other values need no new compilation. Numbers of steps and of samples are static: other
+values compile again.
 
 Arguments that presets share:
 
@@ -61,7 +61,7 @@ def make(
     Args:
         name: one of `vits.catalogue.ALGORITHMS`; `vits list` prints them.
         model: the reward model.
-        per_arm: the number of arms, if each is to have a posterior of its own; by default all arms share one.
+        per_arm: the number of arms, to give each arm its own posterior; by default all arms share one.
         hyperparameters: as in the signature of the algorithm and in its data options (`vits.potentials.DataOptions`).
 
     Example:
@@ -74,7 +74,7 @@ def make(
 
 
 def builder(name: str) -> Callable[..., policies.Policy]:
-    """The function that makes the algorithm called `name`, from the file that the catalogue says."""
+    """The function that makes the algorithm called `name`, from the file named in the catalogue."""
     row = catalogue.algorithm(name)
     module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
     build: Callable[..., policies.Policy] = getattr(module, row.name)
@@ -87,7 +87,7 @@ def hyperparameters(name: str) -> dict[str, Any]:
 
 
 def __getattr__(name: str) -> Any:
-    # An algorithm that is in the catalogue needs no import above.
+    # Algorithms in the catalogue need no import above.
     if name not in catalogue.ALGORITHMS:
         raise AttributeError(f"module 'vits.algorithms' has no attribute '{name}'")
     return builder(name)

@@ -12,7 +12,7 @@ from vits.types import Scalar
 def greedy(
     model: models.RewardModel, *, prior_precision: Scalar | float = 1.0, **data: Unpack[DataOptions]
 ) -> policies.Greedy:
-    """Plays the arm that looks best under the parameters that fit best: the posterior's mode.
+    """Plays the arm that is best under the posterior's mode.
 
     Arguments: see `vits.algorithms`.
 

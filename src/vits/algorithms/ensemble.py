@@ -35,12 +35,13 @@ from vits.potentials.curvature import times
 from vits.types import Info, Observation, Reason, Scalar, Vector
 
 TOLERANCE = 0.05
-"""How far from its mode a model may end a round, in posterior standard deviations by Newton's own estimate."""
+"""The largest distance of a model from its mode at the end of a round, in posterior standard deviations as estimated by
+Newton's method."""
 
 
 class View(NamedTuple):
-    """The data as the members see them in one round, along which axis members differ, how much shorter steps have to
-    be because the data are a sample, and a tilt for each member.
+    """The data of the members in one round, the axis along which members differ, the factor by which steps must be
+    shorter because the data are a sample, and a tilt for each member.
     """
 
     data: Data
@@ -50,7 +51,7 @@ class View(NamedTuple):
 
 
 class Perturbation(eqx.Module):
-    """How the noise of each member reaches its potential."""
+    """The way in which the noise of each member enters its potential."""
 
     @abc.abstractmethod
     def init(self, potential: Potential, members: Float[Array, "members params"]) -> Any:
@@ -69,7 +70,7 @@ class Perturbation(eqx.Module):
 
     @abc.abstractmethod
     def view(self, key: Key[Array, ""], potential: Potential, seen: Any) -> View:
-        """What was seen, as one round looks at it."""
+        """The data of one round."""
 
 
 class TiltedData(NamedTuple):
@@ -98,8 +99,8 @@ class Tilts(Perturbation):
     ) -> TiltedData:
         """tilt + eta w phi, w ~ N(0, l''(f, r) / eta): l'' is the variance of the reward under the model.
 
-        Where a window has pushed out one of n observations, the noise so far shrinks to n - 1 parts of its variance:
-        which of it came with that observation is not kept, so it is lost on average.
+        If one of n observations has left a window, the variance of the noise so far is multiplied by (n - 1) / n: the
+        noise of that observation is not stored, so it is removed on average.
         """
         data = potential.observe(seen.data, observation)
         before, after = (potential.count(d).astype(members.dtype) for d in (seen.data, data))
@@ -123,12 +124,12 @@ class Copies(Undoable):
 
     @property
     def data(self) -> Data:
-        """The data sets as a potential knows them, with a leading axis of members."""
+        """The data sets in the form of the potential, with members along the first axis."""
         return jax.tree.unflatten(self.structure, self.leaves)
 
     @property
     def overflowed(self) -> Bool[Array, ""]:
-        """Whether the last observation found no room."""
+        """Whether there was no room for the last observation."""
         return jnp.any(jax.vmap(overflowed)(self.data))
 
     def undo_unless(self, accepted: Bool[Array, ""], old: "Copies") -> "Copies":
@@ -141,7 +142,7 @@ def _stacked(data: Data) -> Copies:
 
 
 class NoisyCopies(Perturbation):
-    """Noisy rewards of any model: every member has a data set of its own."""
+    """Noisy rewards of any model: every member has its own data set."""
 
     model: RewardModel
 
@@ -168,7 +169,7 @@ class NoisyCopies(Perturbation):
         return _stacked(jax.vmap(observe)(seen.data, w))
 
     def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> View:
-        """Data that differ, without tilts of their own; a minibatch takes the same rows of all."""
+        """One data set per member, without tilts; a minibatch takes the same rows of all."""
         data = jax.vmap(potential.minibatch, (None, 0))(key, seen.data)
         num_members = seen.leaves[0].shape[0]
         inflations = jax.vmap(potential.inflation, axis_size=num_members)(data)
@@ -177,8 +178,8 @@ class NoisyCopies(Perturbation):
     def _variance(self, theta: Vector, observation: Observation) -> Scalar:
         """The variance of a reward under the model.
 
-        From the loss, l_ff / l_fr^2, which is the variance in every exponential family; where there is no loss as a
-        function of f, the squared residual (the wild bootstrap).
+        It is l_ff / l_fr^2 from the loss, which is the variance in every exponential family. Without a loss as a
+        function of f, it is the squared residual (the wild bootstrap).
         """
         _, reward, *_ = observation
         if isinstance(self.model, OutputModel):
@@ -189,7 +190,7 @@ class NoisyCopies(Perturbation):
 
 
 class EnsembleState(NamedTuple):
-    """The models, what their prior draws tilt, and what they have seen."""
+    """The models, the tilts of their prior draws, and the data seen."""
 
     members: Float[Array, "members params"]
     prior_tilts: Float[Array, "members params"]
@@ -197,13 +198,13 @@ class EnsembleState(NamedTuple):
 
 
 class Ensemble(Posterior):
-    """`num_members` models, each moved to its mode by at most K Newton steps after each observation.
+    """`num_members` models, each updated towards its mode by at most K Newton steps after each observation.
 
     With more than `vits.potentials.WIDE` parameters no matrix is formed: Newton's directions come from conjugate
     gradients.
 
-    `step_capped` in its reports says, of any member, that a step was damped, that a Hessian had to be raised, or that
-    K steps were too few to come within `TOLERANCE` of the mode.
+    In its `Info`, `step_capped` says that, for some member, a step was damped, a Hessian had to be raised, or K steps
+    were too few to come within `TOLERANCE` of the mode.
     """
 
     potential: Potential
@@ -212,7 +213,7 @@ class Ensemble(Posterior):
     num_steps: int
 
     def init(self, key: Key[Array, ""]) -> EnsembleState:
-        """Independent draws from the prior, around where the model can learn from."""
+        """Independent draws from the prior, around the starting point of the model."""
         start_key, prior_key = jax.random.split(key)
         starts = jax.vmap(self.potential.start)(jax.random.split(start_key, self.num_members))
         prior = self.potential.prior
@@ -222,7 +223,7 @@ class Ensemble(Posterior):
         return EnsembleState(members, tilts, self.perturbation.init(self.potential, members))
 
     def update(self, key: Key[Array, ""], state: EnsembleState, observation: Observation) -> tuple[EnsembleState, Info]:
-        """Add the observation, with noise of its own for each member, and let every member go to its mode."""
+        """Add the observation, with independent noise for each member, and move every member to its mode."""
         noise_key, batch_key = jax.random.split(key)
         members, prior_tilts, seen = state
         seen = self.perturbation.observe(noise_key, self.potential, seen, members, observation)
@@ -295,12 +296,11 @@ def ensemble_ts(
         theta_m = argmin U_t(theta) - tilt_m' theta,   tilt_m = P0 (theta0_m - m0) + eta sum_s w_ms phi_s
 
     Args:
-        model: the reward model; all but linear, logistic and Poisson models keep `num_members` data sets, and their
-            likelihood has to accept rewards with noise.
-        inverse_temperature: eta; the larger, the less the models differ.
-        num_members: M.
-        num_steps: Newton steps a round and model at most; mostly one is enough. Rounds in which a model ends away from
-            its mode are reported by `info.step_capped`.
+        model: the reward model. All but linear, logistic and Poisson models store `num_members` data sets, and their
+            likelihood must accept noisy rewards.
+        inverse_temperature: eta; the larger, the less the models differ. num_members: M. num_steps: the most Newton
+        steps per round and model; one is usually enough. `info.step_capped` reports rounds in
+            which a model ends away from its mode.
 
     Other arguments: see `vits.algorithms`.
 

@@ -20,7 +20,7 @@ from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
 class ExactState(NamedTuple):
-    """The posterior N(mean, B B') with B = sqrt_cov, and what rounding has taken from the mean so far."""
+    """The posterior N(mean, B B') with B = sqrt_cov, and the accumulated rounding error of the mean."""
 
     mean: Vector
     sqrt_cov: Matrix
@@ -35,8 +35,8 @@ class Exact(GaussianPosterior):
         mean <- mean + B v (r - phi' mean) / s,    B <- B (I - v v' / |v|^2) + q B v v' / |v|^2,
 
     Potter's square-root form of the Kalman update: no factorisation, and a covariance that stays positive. The
-    projection is done twice: where one observation shrinks a wide prior a million times, what rounding leaves of
-    the first is as large as the deviation that is to remain.
+    projection is applied twice: if one observation shrinks a wide prior a million times, the rounding error after the
+    first projection is as large as the remaining deviation.
     """
 
     potential: Quadratic
@@ -54,7 +54,7 @@ class Exact(GaussianPosterior):
         direction = state.sqrt_cov @ v
         s = noise_variance + v @ v
         q = jnp.sqrt(noise_variance / s)
-        # Kahan's summation: over a million rounds, what each rounds away would add up to a part of a deviation.
+        # Kahan's summation: over a million rounds, rounding errors would add up to a noticeable part of a deviation.
         move = direction * ((observation.reward - phi @ state.mean) / s) + state.rounding
         mean = state.mean + move
         new = ExactState(mean, shrunk(state.sqrt_cov, v, q), rounding=move - (mean - state.mean))
@@ -62,7 +62,7 @@ class Exact(GaussianPosterior):
             Reason.DROWNED: _is_drowned(phi, state.sqrt_cov, q * jnp.linalg.norm(v)),
             Reason.UNRESOLVED: is_unresolved(new.mean, new.sqrt_cov),
         }
-        # Features whose square overflows make s infinite and the gain 0: finite, and wrong.
+        # Features whose square overflows make s infinite and the gain 0, which is finite but wrong.
         return guarded(observation, state, new, parameters=(new, s), failures=failures)
 
 
@@ -78,7 +78,7 @@ def _is_drowned(phi: Float[Array, " d"], sqrt_cov: Float[Array, "d d"], deviatio
 
 
 def shrunk(sqrt_cov: Float[Array, "d d"], v: Float[Array, " d"], q: Scalar) -> Float[Array, "d d"]:
-    """B (I - u u') + q B u u' with u = v / |v|, the projection done twice; B itself where v is zero."""
+    """B (I - u u') + q B u u' with u = v / |v|, with the projection applied twice; B itself if v is zero."""
     length = jnp.linalg.norm(v)
     u = v / jnp.where(length > 0.0, length, 1.0)
     along = sqrt_cov @ u
@@ -121,7 +121,7 @@ def lin_ucb(
     Args:
         model: a linear model.
         prior_precision: lambda.
-        width: how many standard deviations of optimism (beta or alpha in the literature).
+        width: the number of standard deviations added to the mean (beta or alpha in the literature).
         data: see `vits.algorithms`.
 
     Example:

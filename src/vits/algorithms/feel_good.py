@@ -1,8 +1,8 @@
-"""The feel-good potential: a posterior that leans towards parameters under which the past looked rewarding.
+"""Feel-good Thompson sampling: a posterior with a bonus for parameters under which past rounds look rewarding.
 
     U_fg(theta) = U(theta) - w sum_s min(b, max_a f(theta; x_s, a))
 
-f is the expected reward. The maximum runs over all arms that were on offer in round s, so all of them are kept.
+f is the expected reward. The maximum is over all arms that were on offer in round s, so all of them are stored.
 
 Reference: Zhang, "Feel-good Thompson sampling for contextual bandits and reinforcement learning", SIAM Journal on
 Mathematics of Data Science, 2022.
@@ -32,7 +32,7 @@ from vits.potentials.curvature import Dense
 from vits.types import Matrix, Observation, Scalar, Spread, Vector, all_finite
 
 BLOCK = 16
-"""Rounds that enter a sum at once: few, because each holds all its arms."""
+"""Rounds per block of a sum: few, because each has the features of all its arms."""
 
 Mean = Callable[[Float[Array, " dim"]], Scalar]
 """The expected reward of an arm under given parameters."""
@@ -45,13 +45,13 @@ class Menu(NamedTuple):
     offered: Int[Array, ""]
 
     def means(self, mean: Mean) -> Float[Array, " arms"]:
-        """What the arms are expected to pay; minus infinity where there was none."""
+        """The expected rewards of the arms; minus infinity in rows without an arm."""
         present = jnp.arange(self.arms.shape[0]) < self.offered
         return jnp.where(present, jax.vmap(mean)(self.arms), -jnp.inf)
 
 
 class Bonus(eqx.Module):
-    """How rewarding a round looks."""
+    """The bonus of a round under given parameters."""
 
     @abc.abstractmethod
     def __call__(self, mean: Mean, menu: Menu) -> Scalar:
@@ -59,20 +59,20 @@ class Bonus(eqx.Module):
 
     @abc.abstractmethod
     def bend(self, mean: Mean, menu: Menu) -> Scalar:
-        """An upper bound on minus the bonus' second derivative in any direction along which no mean changes faster
-        than at rate 1, and all at a constant rate.
+        """An upper bound on minus the second derivative of the bonus, in any direction in which all means change at
+        constant rates of at most 1.
         """
 
 
 class SharpBonus(Bonus):
-    """min(b, max_a f_a): as smooth as f, but for kinks where the best arm changes and at the cap."""
+    """min(b, max_a f_a): as smooth as f, except for kinks where the best arm changes and at the cap."""
 
     cap: Scalar
 
     def __call__(self, mean: Mean, menu: Menu) -> Scalar:
         """The best arm's mean, or the cap."""
         best = jnp.argmax(menu.means(mean))
-        # Looked up anew, so that the gradient follows one arm instead of all.
+        # Evaluated again for the best arm, so that the gradient goes through one arm instead of all.
         return jnp.minimum(self.cap, mean(menu.arms[best]))
 
     def bend(self, mean: Mean, menu: Menu) -> Scalar:
@@ -81,9 +81,9 @@ class SharpBonus(Bonus):
 
 
 class SmoothBonus(Bonus):
-    """z - tau softplus((z - b) / tau) with z = tau log sum_a exp(f_a / tau): tends to the plain form as tau -> 0.
+    """z - tau softplus((z - b) / tau) with z = tau log sum_a exp(f_a / tau); it tends to the plain form as tau -> 0.
 
-    This is the smooth minimum b - tau softplus((b - z) / tau), written so that a cap far away costs no digits.
+    This is the smooth minimum b - tau softplus((b - z) / tau), written so that a distant cap loses no digits.
     """
 
     cap: Scalar
@@ -95,9 +95,9 @@ class SmoothBonus(Bonus):
         return best - tau * jax.nn.softplus((best - self.cap) / tau)
 
     def bend(self, mean: Mean, menu: Menu) -> Scalar:
-        """sigmoid'((b - z) / tau) / tau at its largest between here and half-way to the cap.
+        """The largest value of sigmoid'((b - z) / tau) / tau between here and half-way to the cap.
 
-        The bonus is subtracted from U: its log-sum-exp, which is convex, takes curvature away; only the cap, which is
+        The bonus is subtracted from U. Its log-sum-exp is convex and reduces the curvature; only the cap, which is
         concave, adds some.
         """
         tau = self.temperature
@@ -109,7 +109,7 @@ class SmoothBonus(Bonus):
 
 
 class FeelGoodData(NamedTuple):
-    """What the base potential keeps, and the rounds: a row holds all arms' features and how many arms there were."""
+    """The data of the base potential, and the rounds: a row has the features of all arms and the number of arms."""
 
     base: Data
     rounds: Rows
@@ -154,14 +154,14 @@ class FeelGood(Potential):
         if rows > self.num_arms:
             raise ValueError(f"num_arms must be at least the {rows} arms of the round, but is {self.num_arms}")
         offered = rows if observation.offered is None else observation.offered
-        # One arm that is not finite marks the whole round NaN, because that arm may become the best one later.
+        # An arm that is not finite marks the whole round NaN, because that arm may become the best one later.
         arms = jnp.where(all_finite(arms), arms, jnp.nan)
         padded = jnp.pad(arms, ((0, self.num_arms - rows), (0, 0)))
         row = Observation(padded.ravel(), jnp.asarray(offered, arms.dtype))
         return FeelGoodData(self.base.observe(data.base, observation, centre), data.rounds.append(row))
 
     def minibatch(self, key: Key[Array, ""], data: FeelGoodData) -> FeelGoodData:
-        """The base potential's sample, and one of as many rounds."""
+        """The sample of the base potential, and a sample of as many rounds."""
         base_key, rounds_key = jax.random.split(key)
         base = self.base.minibatch(base_key, data.base)
         if self.batch_size is None:
@@ -178,13 +178,13 @@ class FeelGood(Potential):
         return self.base.grad(data.base, theta) - self.weight * total
 
     def derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
-        """Those of U, less w sum_s those of bonus_s; of the plain form they see what lies between the kinks."""
+        """The derivatives of U minus w sum_s those of bonus_s; for the plain form, those between the kinks."""
         (grads, curvature), bonus = self.base.derivatives(data.base, thetas), self._bonus_derivatives(data, thetas)
         hessian = curvature.matrix - self.weight * bonus.curvature.matrix
         return Derivatives(grads - self.weight * bonus.grads, Dense(hessian))
 
     def expectations(self, key: Key[Array, ""], data: FeelGoodData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
-        """The base potential's own, minus those of the bonus from a mirrored pair of draws."""
+        """Those of the base potential, minus those of the bonus from a mirrored pair of draws."""
         base_key, draw_key = jax.random.split(key)
         base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
         offset = sqrt_cov @ jax.random.normal(draw_key, mean.shape, mean.dtype)
@@ -193,7 +193,7 @@ class FeelGood(Potential):
         return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), hessian)
 
     def largest_curvature(self, data: FeelGoodData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
-        """The base potential's, plus w sum_s of what round s can add: bend * max_a |grad f_a|^2 + max_a |hess f_a|.
+        """That of the base potential plus, for each round, at most w (bend * max_a |grad f_a|^2 + max_a |hess f_a|).
 
         |hess f_a| is taken along grad f_a, which is exact for generalised linear models.
         """
@@ -230,7 +230,7 @@ class FeelGood(Potential):
         return weight @ jax.vmap(lambda menu: self.bonus(mean, menu))(self._menus(rows, offered))
 
     def _menus(self, rows: Float[Array, "n d"], offered: Float[Array, " n"]) -> Menu:
-        # An empty row counts as one arm of features 0: a maximum over nothing has no gradient.
+        # An empty row counts as one arm with features 0, because a maximum over no arms has no gradient.
         arms = rows.reshape(-1, self.num_arms, self.model.dim)
         return Menu(arms, jnp.maximum(offered.astype(int), 1))
 
@@ -251,13 +251,13 @@ def feel_good_potential(
         base: the potential U of the model.
         model: the reward model.
         weight: w, called eta_fg or lambda in the literature.
-        cap: b, what a round's bonus can be at most.
+        cap: b, the largest bonus of a round.
         smoothing: tau; the smooth maximum is at most tau log(number of arms) above the plain one.
-        num_arms: how many arms a round offers at most.
+        num_arms: the largest number of arms in a round.
         data: as for `base`.
 
     Returns:
-        A potential whose observations must carry the features of all arms.
+        A potential whose observations must have the features of all arms.
     """
     validate.not_negative("feel_good", weight)
     validate.finite("cap", cap)
@@ -294,24 +294,24 @@ def fg_ts(
     num_arms: int = 64,
     **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
-    """FG-TS: Thompson sampling from a posterior that leans towards parameters under which the past looked rewarding.
+    """FG-TS: Thompson sampling from a posterior with a bonus for parameters under which past rounds look rewarding.
 
         U_fg(theta) = U(theta) - feel_good sum_s min(cap, max_a f(theta; x_s, a))
 
     Args:
         model: the reward model; f is its expected reward.
-        feel_good: weight of the bonus. Rewards look better by about feel_good / eta, and at all times: from 0.3 on that
-            costs more than it gains. By default eta / 100; with 0 the algorithm is its sampler on U.
-        cap: what the bonus of a round can be at most, on the scale of the rewards.
-        smoothing: temperature tau of the smoothed form, which takes tau log sum exp(f / tau) for the maximum and a
+        feel_good: weight of the bonus. Rewards look better by about feel_good / eta in every round; from 0.3 on this
+            costs more regret than it saves. By default eta / 100; with 0 there is no bonus.
+        cap: the largest bonus of a round, on the scale of the rewards.
+        smoothing: temperature tau of the smoothed form, which uses tau log sum exp(f / tau) for the maximum and a
             softplus of the same temperature for the minimum; 0 is the plain form.
-        sampler: "langevin" (as lmc_ts) or "vits" (as vits_ii; of the plain form it sees no curvature at the kinks).
-        num_arms: how many arms a round offers at most; all of them are stored.
+        sampler: "langevin" (as in lmc_ts) or "vits" (as in vits_ii; it does not see the kinks of the plain form).
+        num_arms: the largest number of arms in a round; the features of all of them are stored.
 
     Other arguments: see `vits.algorithms`.
 
     Returns:
-        A policy. Its observations must carry `arms`, the features of all arms that were on offer.
+        A policy. Its observations must have `arms`, the features of all arms on offer.
 
     Example:
         >>> import vits

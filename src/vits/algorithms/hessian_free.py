@@ -18,10 +18,10 @@ from vits.potentials import DataOptions
 from vits.types import Scalar
 
 FULL_CUBATURE = 64
-"""Up to this many parameters, Hessian-free steps look along every coordinate direction."""
+"""Up to this many parameters, Hessian-free steps use every coordinate direction."""
 
 FEWER_DIRECTIONS = 20
-"""Beyond that, they look along this many random orthogonal directions."""
+"""With more parameters, they use this many random orthogonal directions."""
 
 
 @policies.preset
@@ -51,7 +51,7 @@ def vits_ii_hf(
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: as in `vits_i`; the largest stable step is smaller the fewer directions there are.
         num_steps: as in `vits_i`.
-        num_samples: gradients a step. By default twice the number of parameters up to 64 of them, 40 beyond, and
+        num_samples: gradients per step. By default twice the number of parameters if there are at most 64, else 40; and
             20 for plain draws.
         step_rule: as in `vits_i`.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
@@ -87,7 +87,7 @@ def vits_ii_hf(
     inflation, drawn = scheme.inflation(dim), validate.choice("start", start, STARTS)
     if rows is not None:
         check_pattern(covariance, inverse, potential)
-        # Few columns leave no room for a spectrum of d / m times the right size, but for the noise of an estimate.
+        # With few columns the spectrum cannot be d / m times too large; only the noise of the estimate matters.
         shorter = min(inflation, NOISE)
         pattern = SquareRoot(potential, rule, scheme, by_stein, num_steps, rows, shorter, random_start=drawn)
         return policies.Thompson(model, pattern)

@@ -29,11 +29,11 @@ from vits.potentials.leading import power_iteration
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector, all_finite, first_reason, new_info
 
 PATIENCE = 1e5
-"""The noise of this many steps, added up, must be as large as the parameters; shorter steps are reported as capped."""
+"""The accumulated noise of this many steps must reach the size of the parameters; shorter steps count as capped."""
 
 
 class LangevinState(NamedTuple):
-    """The position of the chain, which is the draw to be played; the preconditioner, if there is one; the data seen."""
+    """The position of the chain, which is the posterior draw; the preconditioner, if there is one; the data seen."""
 
     theta: Vector
     design: ExactState | None
@@ -41,7 +41,7 @@ class LangevinState(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Where a chain is within a round, and how far its first and its latest drift took it."""
+    """The position of a chain within a round, and the lengths of its first and its latest drift."""
 
     theta: Vector
     first: Scalar
@@ -49,7 +49,7 @@ class Chain(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Where the steps of a round have led, whether they failed, and what they report."""
+    """The end of the steps of a round, whether they failed, and their diagnostics."""
 
     theta: Vector
     failures: dict[Reason, Bool[Array, ""]]
@@ -88,10 +88,10 @@ class Whitened(NamedTuple):
 def design_matrix(model: RewardModel, potential: Potential) -> Exact:
     """The preconditioner M = (P0 + eta L sum phi phi')^-1, where L bounds the loss' second derivative in phi' theta.
 
-    M^-1 bounds the Hessian everywhere, so every h < 1 is stable, and where the second derivative of the loss is L all
-    directions are forgotten at the same rate. (The Hessian at theta is no such bound: where a likelihood is saturated,
-    it sends the chain far away.) M is the posterior covariance of a linear model with inverse temperature eta L, which
-    keeps a square root of it for O(d^2) operations a round.
+    M^-1 bounds the Hessian everywhere, so every h < 1 is stable, and where the second derivative of the loss is L the
+    chain converges at the same rate in all directions. (The Hessian at theta is no such bound: where a likelihood is
+    saturated, it sends the chain far away.) M is the posterior covariance of a linear model with inverse temperature
+    eta L, whose square root is updated in O(d^2) operations per round.
     """
     largest = model.max_d2loss if isinstance(model, Glm) else None
     if largest is None:
@@ -110,7 +110,7 @@ def bounded(potential: Potential, data: Data, theta: Vector) -> Scalar:
 def iterated(potential: Potential, data: Data, theta: Vector) -> Scalar:
     """`MARGIN` times the largest |eigenvalue| of the Hessian at theta by power iteration, for potentials of networks.
 
-    A product with the Hessian costs about two gradients, and no matrix is ever formed.
+    A product with the Hessian costs about two gradients, and no matrix is formed.
     """
 
     def product(direction: Vector) -> Vector:
@@ -120,7 +120,7 @@ def iterated(potential: Potential, data: Data, theta: Vector) -> Scalar:
 
 
 class Langevin(Posterior):
-    """One chain, moved by K steps after each observation, warm-started from the round before."""
+    """One chain that takes K steps after each observation, from its position in the round before."""
 
     is_chain: ClassVar[bool] = True
 
@@ -143,7 +143,7 @@ class Langevin(Posterior):
             lost = info.reason
         learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
         theta, failures, diagnostics = self._moved(key, learnt)
-        if lost is not None:  # without the observation, the preconditioner is no bound
+        if lost is not None:  # without the observation, the preconditioner is not a bound
             failures = {reason: (lost == reason) | failures.get(reason, False) for reason in Reason if reason}
         new = learnt._replace(theta=theta)
         return guarded(observation, state, new, parameters=theta, failures=failures, **diagnostics)
@@ -157,7 +157,7 @@ class Langevin(Posterior):
         return moved, new_info(is_finite=is_finite, reason=reason, **diagnostics)
 
     def sample(self, key: Key[Array, ""], state: LangevinState) -> Vector:
-        """The position of the chain, which is random already."""
+        """The position of the chain, which is itself random."""
         return state.theta
 
     def _moved(self, key: Key[Array, ""], state: LangevinState) -> Move:
@@ -169,7 +169,7 @@ class Langevin(Posterior):
         geometry = steps.LocalGeometry(self.potential, seen, state.theta, metric.curvature)
         plan = self.step_rule(geometry, self.num_steps)
         h = plan.size
-        # All noise of the round in one call: many small ones would cost more than the steps.
+        # All noise of the round in one call: many small calls would take longer than the steps.
         noise = metric.spread(linalg.normal(noise_key, (self.num_steps, *state.theta.shape), state.theta.dtype))
 
         def step(k: Array, chain: Chain) -> Chain:
@@ -185,7 +185,7 @@ class Langevin(Posterior):
         size = jnp.max(jnp.abs(theta))
         failures = {
             Reason.DIVERGED: exploded(first, last, spread),
-            # A chain so far out that rounding drowns its noise does not move.
+            # A chain does not move if it is so far out that its noise is smaller than the rounding error.
             Reason.UNRESOLVED: ~(epsilon(theta) * size <= RESOLUTION * spread),
         }
         capped = plan.capped | ~(size <= PATIENCE * spread)
@@ -216,12 +216,12 @@ def lmc_ts(
     Args:
         step_size: what `step_rule` makes a step from; for "safe", the fraction of the largest step that keeps the
             variance within a factor of two.
-        num_steps: steps a round; the paper takes 10 and 50.
+        num_steps: steps per round; the paper uses 10 and 50.
         step_rule: "safe", "constant", "per_observation" (h / (eta t); the authors' h / t with noise sqrt(2 h / (eta t))
             on U / eta), or a rule from `vits.steps`.
-        preconditioner: "none"; or "design", which steps along (P0 + eta L sum phi phi')^-1 with L the largest second
-            derivative of the loss, and needs a few steps at any condition number. It is for linear and logistic models,
-            and for safe or constant steps: a step of 1 is as long as Newton's.
+        preconditioner: "none"; or "design", which multiplies steps by (P0 + eta L sum phi phi')^-1 with L the largest
+            second derivative of the loss, and needs only a few steps at any condition number. It is for linear and
+            logistic models with safe or constant steps, where a step of 1 is as long as Newton's.
 
     Other arguments: see `vits.algorithms`.
 
@@ -255,6 +255,6 @@ def chain(
     design: Exact | None = None,
 ) -> Langevin:
     """A chain with the cheapest estimate of curvature that the model allows."""
-    # The Hessian of a network would cost more than all steps of a round.
+    # The Hessian of a network would take longer than all steps of a round.
     curvature = bounded if isinstance(model, models.Glm) else iterated
     return Langevin(potential, rule, num_steps, curvature, design)

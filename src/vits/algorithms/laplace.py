@@ -1,4 +1,4 @@
-"""Laplace's approximation: a Gaussian at the posterior's mode, as wide as the curvature there says.
+"""Laplace's approximation: a Gaussian at the posterior's mode, with the inverse Hessian there as covariance.
 
     mean = argmin U_t,    Sigma = (hess U_t(mean))^-1
 
@@ -24,7 +24,7 @@ from vits.potentials.autodiff import OfRows
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 TOLERANCE = 0.05
-"""How far from the mode a round may end, in posterior standard deviations by Newton's own estimate."""
+"""The largest distance from the mode at the end of a round, in posterior standard deviations as Newton estimates it."""
 
 
 class LaplaceState(NamedTuple):
@@ -36,11 +36,11 @@ class LaplaceState(NamedTuple):
 
 
 class Laplace(GaussianPosterior):
-    """The Gaussian at the mode, moved by one to K Newton steps after each observation.
+    """The Gaussian at the mode, updated by one to K Newton steps after each observation.
 
-    `step_capped` in its reports says that a step was damped, that a Hessian was not positive definite and had to be
-    raised, or that K steps were too few to come within `TOLERANCE` of the mode. Where a round looks at a sample of the
-    data it takes one step towards the sample's mode, as short as the sample's noise asks for.
+    In its `Info`, `step_capped` says that a step was damped, that a Hessian was not positive definite and had to be
+    raised, or that K steps were too few to come within `TOLERANCE` of the mode. With a minibatch, a round takes one
+    step towards the mode of the sample, shortened because of its noise.
     """
 
     potential: Potential
@@ -53,7 +53,7 @@ class Laplace(GaussianPosterior):
         return LaplaceState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:
-        """Add the observation, go to the mode, and look at the curvature there."""
+        """Add the observation, move to the mode, and compute the curvature there."""
         centre = Centre(state.mean)
         data = self.potential.observe(state.data, observation, centre)
         batch = self.potential.minibatch(key, data)
@@ -81,7 +81,7 @@ class Laplace(GaussianPosterior):
     def _start(
         self, state: LaplaceState, data: Data, observation: Observation, centre: Centre
     ) -> Vector | newton.Minimum:
-        """The old mode; and B there, if an update of rank one gives it: the Hessian is the old one plus the news."""
+        """The old mode, and B there if a rank-one update gives it: the old Hessian plus the new observation's part."""
         if not self.potential.grows_by_rows:
             return state.mean
         weight = self.potential.news(observation, centre).weight
@@ -106,12 +106,12 @@ def laplace_ts(
         mean = argmin U_t,    Sigma = (hess U_t(mean))^-1
 
     Args:
-        num_steps: Newton steps a round at most, from the mode of the round before; mostly one is enough. Rounds that
-            end away from the mode are reported by `info.step_capped`.
-        step_size: length of a full step, at most 1; only where the covariance is carried.
+        num_steps: the most Newton steps per round, from the mode of the round before; one is usually enough.
+            `info.step_capped` reports rounds that end away from the mode.
+        step_size: length of a full step, at most 1; only with `carried`.
         carried: for networks, add the curvature of the new observation to the covariance of the round before, and
-            compute that of all observations anew only eight times while their number doubles. A round then costs
-            O(p^2) for p parameters, and the posterior is that of old curvatures in between.
+            recompute the curvature of all observations only eight times while their number doubles. A round then costs
+            O(p^2) for p parameters, and in between the posterior uses old curvatures.
 
     Other arguments: see `vits.algorithms`.
 

@@ -1,12 +1,12 @@
-"""A trained body and an exact Gaussian on the last layer: Neural-Linear.
+"""Neural-Linear: a network trained by gradient steps, with an exact Gaussian posterior on its last layer.
 
 With h(x) the last hidden layer of a network and a 1 for the bias, the reward of an arm is w' h(x) plus Gaussian noise.
 Given the body, the posterior of w is that of a linear model,
 
     P = P0 + eta sum_s h_s h_s',    mean = P^-1 (P0 m0 + eta sum_s r_s h_s)
 
-The body follows the mode of all parameters by Adam's steps. When it has moved, all h_s have, so the posterior is
-computed anew from the observations kept. With one output per arm, each arm has a posterior of its own.
+The hidden layers (the body) follow the mode of all parameters by steps of Adam. These steps change all h_s, so the
+posterior is recomputed from the stored observations. With one output per arm, each arm has its own posterior.
 
 Reference: Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
 """
@@ -27,7 +27,7 @@ from vits.potentials import Data, Potential, SampleOptions
 from vits.types import Info, Observation, Reason, Scalar
 
 FARTHEST = 1e6
-"""A body whose parameters are larger than this has diverged."""
+"""The body has diverged if its parameters are larger than this."""
 
 
 class LastLayerState(NamedTuple):
@@ -48,7 +48,7 @@ class LastLayer(Posterior):
     num_steps: int
 
     def init(self, key: Key[Array, ""]) -> LastLayerState:
-        """The prior of the last layer, on a body that starts at random."""
+        """The prior of the last layer, on a body with random weights."""
         theta = self.potential.start(key)
         state = LastLayerState(theta, jnp.zeros(self._shape), self._adam.init(theta), self.potential.init())
         weights, roots = self._fitted(state)
@@ -57,14 +57,14 @@ class LastLayer(Posterior):
     def update(
         self, key: Key[Array, ""], state: LastLayerState, observation: Observation
     ) -> tuple[LastLayerState, Info]:
-        """Add the observation, train the body, and compute the last layer's posterior anew."""
+        """Add the observation, train the body, and recompute the posterior of the last layer."""
         data = self.potential.observe(state.data, observation)
         keys = jax.random.split(key, self.num_steps)
 
         def step(k: Array, carry: tuple[Float[Array, " params"], Any]) -> tuple[Float[Array, " params"], Any]:
             theta, optimiser = carry
             seen = self.potential.minibatch(keys[k], data)
-            # On the scale of one observation, so that the steps do not grow with the data.
+            # Divided by the number of observations, so that the steps do not grow with the data.
             count = jnp.maximum(self.potential.count(data), 1).astype(theta.dtype)
             grad = self.potential.grad(seen, theta) / count
             with jax.numpy_dtype_promotion("standard"):  # Optax multiplies by whole numbers
@@ -162,9 +162,9 @@ def last_layer_ts(
         inverse_temperature: eta; the larger, the narrower the posterior.
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         learning_rate: the step of Adam, which trains all parameters.
-        num_steps: steps of Adam a round.
-        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`. By default each of Adam's steps
-            looks at 64 observations. The posterior of the last layer looks at all that are kept.
+        num_steps: steps of Adam per round.
+        data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`. By default each step of Adam uses
+            64 observations. The posterior of the last layer uses all stored observations.
 
     Returns:
         A policy.
@@ -189,4 +189,4 @@ def last_layer_ts(
 
 
 MINIBATCH = 64
-"""Observations in a step of Adam, unless told otherwise."""
+"""Default number of observations in a step of Adam."""

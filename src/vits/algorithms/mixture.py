@@ -44,7 +44,7 @@ class Factors(NamedTuple):
 
 
 class Statistics(NamedTuple):
-    """Sums over rows weighted by a component's responsibilities, with the residuals e = y - x'u of the sweep before.
+    """Sums over rows weighted by a component's responsibilities, with the residuals e = y - x'u of the last sweep.
 
     tr R, X'RX, X'Re and e'Re.
     """
@@ -56,7 +56,7 @@ class Statistics(NamedTuple):
 
 
 class MixtureState(NamedTuple):
-    """The factors, the means of their priors, and the data seen; one component alone needs none of them."""
+    """The factors, the means of their priors, and the data seen; a single component stores no data."""
 
     factors: Factors
     prior_mean: Float[Array, "components params"]
@@ -64,7 +64,7 @@ class MixtureState(NamedTuple):
 
 
 class Mixture(Posterior):
-    """The variational posterior, `num_steps` sweeps after each observation, warm-started from the round before.
+    """The variational posterior, updated by `num_steps` sweeps after each observation from the last factors.
 
     The components' prior means are drawn `separation` prior standard deviations apart, around the prior mean:
     components that start at the same place would never separate.
@@ -99,7 +99,7 @@ class Mixture(Posterior):
         return MixtureState(factors, means, self.buffer.init(mean.shape[0]) if self.num_components > 1 else None)
 
     def update(self, key: Key[Array, ""], state: MixtureState, observation: Observation) -> tuple[MixtureState, Info]:
-        """Add the observation, then sweep; with one component the posterior is known in closed form."""
+        """Add the observation, then sweep; with one component the posterior has a closed form."""
         factors, prior_mean, history = state
         if history is None:
             new = state._replace(factors=conjugate_update(factors, observation))
@@ -109,7 +109,7 @@ class Mixture(Posterior):
                 0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
             )
             new = MixtureState(factors, prior_mean, data)
-        # With the noise estimated before this reward: an outlier widens the new estimate until the check always passes.
+        # The noise estimate from before this reward, because an outlier would widen the new one until the check passes.
         noise = jnp.sqrt(state.factors.scale / state.factors.shape)
         failures = {Reason.UNRESOLVED: is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)}
         return guarded(observation, state, new, parameters=new.factors, failures=failures)
@@ -132,7 +132,7 @@ class Mixture(Posterior):
 
             beta = beta0 + 1/2 (e'Re + a' V0^-1 a - d' V^-1 d),
 
-        where d -> 0 as the sweeps converge, and what is subtracted is never more than what stands before it.
+        where d -> 0 as the sweeps converge, and the subtracted term never exceeds the sum before it.
         """
 
         def term(x: Float[Array, "n d"], y: Float[Array, " n"], present: Float[Array, " n"]) -> Statistics:
@@ -221,14 +221,14 @@ def vts(
 
     Args:
         model: a linear model.
-        num_arms: how many arms there are, in every round, in the same order.
-        num_components: M, Gaussians in an arm's mixture; with 1 the posterior is exact and keeps no data.
-        num_steps: sweeps of mean-field updates a round.
+        num_arms: the number of arms, which must be the same in every round and in the same order.
+        num_components: M, Gaussians in an arm's mixture; with 1 the posterior is exact and stores no data.
+        num_steps: sweeps of mean-field updates per round.
         prior_precision: lambda; V0 = I / lambda, in units of the noise variance.
         prior_shape: alpha0.
-        prior_scale: beta0; sqrt(beta0 / alpha0) is the noise to expect, in the unit of the rewards.
+        prior_scale: beta0; sqrt(beta0 / alpha0) is the expected noise, in the unit of the rewards.
         prior_weight: gamma0.
-        separation: how many prior standard deviations the components' prior means lie around u0.
+        separation: spread of the components' prior means around u0, in prior standard deviations.
         data: prior (u0, V0 in units of the noise variance), window (of an arm), capacity; see
             `vits.potentials.BufferOptions`.
 

@@ -1,4 +1,4 @@
-"""VITS with natural gradients: the same Gaussian family and objective, steps that do not depend on conditioning.
+"""VITS with natural gradients: the same Gaussian family and objective, with steps independent of conditioning.
 
 The objective is F(mu, Sigma) = E U_t(theta) - 1/2 log det Sigma, theta ~ N(mu, Sigma). In the geometry of the family
 its gradient step moves the natural parameters a fraction rho towards those of the Gaussian that fits U_t around q:
@@ -6,7 +6,7 @@ its gradient step moves the natural parameters a fraction rho towards those of t
     P  <- (1 - rho) P + rho E[hess U(theta)]
     mu <- mu - rho P_new^-1 E[grad U(theta)]
 
-For a quadratic U_t one step with rho = 1 is exact. Where a full step would overshoot, rho is halved until F agrees.
+For a quadratic U_t one step with rho = 1 is exact. If a full step would overshoot, rho is halved until F decreases.
 
 Reference: Khan and Rue, "The Bayesian learning rule", JMLR 2023, section 1.3.
 """
@@ -45,7 +45,7 @@ class Gaussian(NamedTuple):
 class NaturalState(NamedTuple):
     """The posterior N(mean, B B') with B = sqrt_cov and precision P = (B B')^-1, and the data seen.
 
-    `expected` are the expectations under it, kept where the next round needs only to add an observation to them.
+    `expected` are the expectations under it, stored if the next round only needs to add an observation to them.
     """
 
     mean: Vector
@@ -58,8 +58,8 @@ class NaturalState(NamedTuple):
 class Point(NamedTuple):
     """A Gaussian, E[grad U] and E[hess U] under it, and whether anything had to be raised on the way there.
 
-    `distance` is the length of the gradient of F in the geometry of the family: how far the mean is from the optimum,
-    in standard deviations, and how far these are, in themselves.
+    `distance` is the length of the gradient of F in the geometry of the family: the distance of the mean from the
+    optimum in standard deviations, and the relative distance of the standard deviations.
     """
 
     gaussian: Gaussian
@@ -69,12 +69,12 @@ class Point(NamedTuple):
 
 
 class Natural(GaussianPosterior):
-    """The variational posterior, moved by at most K natural-gradient steps after each observation, warm-started.
+    """The variational posterior, updated by at most K warm-started natural-gradient steps after each observation.
 
-    The first is always taken, the others until the optimum is within `tolerance` posterior standard deviations.
-    `step_capped` in its reports says that a step was damped, that the expected Hessian was not positive definite and
-    had to be raised, or that K steps were too few for an observation which no later round will see. Where a round looks
-    at a sample of the data it takes one step, as short as the sample's noise asks for.
+    The first step is always taken, the others until the optimum is within `tolerance` posterior standard deviations. In
+    its `Info`, `step_capped` says that a step was damped, that the expected Hessian was not positive definite and had
+    to be raised, or that K steps were too few for an observation that no later round uses. With a minibatch, a round
+    takes one step, shortened because of the noise of the sample.
     """
 
     potential: Potential
@@ -101,7 +101,7 @@ class Natural(GaussianPosterior):
         rho, num_steps = self.step_size * size, jnp.where(size < 1.0, 1, self.num_steps)
 
         def look(q: Gaussian, was_raised: Bool[Array, ""]) -> Point:
-            # One key for the whole round: noise that two points share does not mislead their comparison.
+            # One key for the whole round: noise that two points share does not affect their comparison.
             grad, hessian = self.potential.expectations(look_key, batch, q.mean, q.sqrt_cov)
             if not self.potential.is_convex:
                 curvature = newton.raised(hessian, floor, share=newton.HALF)
@@ -140,7 +140,7 @@ class Natural(GaussianPosterior):
         )
 
     def _known(self, state: NaturalState, observation: Observation, centre: Centre) -> Expectations | None:
-        """Expectations under the old posterior with the new observation: those of the last round plus the news."""
+        """Expectations under the old posterior with the new observation: the old ones plus the observation's part."""
         if state.expected is None:
             return None
         (grad, hessian), phi = state.expected, observation.features
@@ -184,14 +184,14 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: steps a round at most; by default 2, and 10 where observations are folded, which are not seen again,
-            or where the covariance is not full.
+        num_steps: the most steps per round. By default 2; and 10 if observations are folded, because folded ones are
+            not used again, or if the covariance is not full.
         tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
         curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
             `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
             no such form.
-        covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". The last two keep
-            no matrix of the parameters on networks, which then look at a minibatch, of 64 by default, in each step.
+        covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". For networks, the
+            last two store no matrix of the parameters, and each step uses a minibatch, of 64 by default.
         rank: rows of a low-rank precision, 20 by default.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 

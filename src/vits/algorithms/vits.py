@@ -5,8 +5,8 @@ The family is N(mu, B B'). One step at theta = mu + B eps, with A the curvature 
     mu <- mu - h grad U(theta)
     B  <- (I - h A) B + h B^-T
 
-The variants differ in two rules of `vits.inference.variational`: where A comes from, and how B^-T is followed. The
-paper's C = B^-1 is kept as D = C', because D D' is the precision just as B B' is the covariance.
+The variants differ in two rules of `vits.inference.variational`: how A is computed, and how B^-T is updated. The
+paper's C = B^-1 is stored as D = C', because D D' is the precision just as B B' is the covariance.
 
 Reference: Clavier, Huix and Durmus, "VITS: Variational inference Thompson sampling for contextual bandits",
 ICML 2024, algorithms 1 to 3.
@@ -42,10 +42,10 @@ from vits.potentials import Centre, Data, DataOptions, Potential
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 INVERSE_TOLERANCE = 0.1
-"""How far D' B may be from the identity (Frobenius norm) at the end of a round before D is recomputed."""
+"""D is recomputed at the end of a round if D' B is further than this from the identity (Frobenius norm)."""
 
 PATIENCE = 1e6
-"""Rounds after which steps must have reached the widest direction; shorter steps are reported as capped."""
+"""Steps must be long enough to learn the widest direction in this many rounds; shorter ones are reported as capped."""
 
 DRAWS = {"antithetic": antithetic, "single": plain}
 INVERSES = {"first_order": first_order_inverse, "frozen": frozen_inverse}
@@ -62,10 +62,10 @@ class VITSState(NamedTuple):
 
 
 class VITS(GaussianPosterior):
-    """The variational posterior, moved by K steps after each observation, warm-started from the round before.
+    """The variational posterior, updated by K steps after each observation from the posterior of the round before.
 
-    `inflation` says how many times too large the spectrum of the curvature rule may be. The safe step for B is that
-    much shorter; the mean, whose gradient is not inflated, keeps the full one.
+    `inflation` is the factor by which the curvature rule may overestimate the spectrum. The safe step for B is shorter
+    by this factor; the mean, whose gradient is not inflated, has the full step.
     """
 
     potential: Potential
@@ -79,7 +79,7 @@ class VITS(GaussianPosterior):
     num_matrices: ClassVar[int] = 6
 
     def init(self, key: Key[Array, ""]) -> VITSState:
-        """The prior, B = P0^-1/2; the mean of a model that cannot learn from the prior's is its own start.
+        """The prior, B = P0^-1/2. The mean is the model's own start if it cannot learn from the prior mean.
 
         With `random_start` the mean is a draw from the prior, as in the paper's algorithm 1.
         """
@@ -92,7 +92,7 @@ class VITS(GaussianPosterior):
         keys, batch_keys = jnp.split(jax.random.split(key, 2 * self.num_steps), 2)
         data = self.potential.observe(state.data, observation, Centre(state.mean, state.sqrt_cov))
         plan = self._plan(state, self.potential.minibatch(batch_keys[0], data))
-        # All draws of the round in one call: many small ones would cost more than the steps.
+        # All draws of the round in one call: many small calls would take longer than the steps.
         eps = jax.vmap(lambda key: self.draws(key, state.mean.shape[0]))(keys)
 
         def step(k: Array | int, state: VITSState) -> VITSState:
@@ -109,24 +109,24 @@ class VITS(GaussianPosterior):
         return self._checked(observation, state, (start, first, last), plan, refreshed)
 
     def _plan(self, state: VITSState, seen: Data) -> RoundPlan:
-        """The steps of a round that looks at these data first."""
+        """The steps of a round whose first step uses these data."""
         largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
         geometry = steps.LocalGeometry(self.potential, seen, state.mean, largest)
         limits = {"inflation": self.inflation, "reach": self.inverse.reach}
         return round_plan(self.step_rule, geometry, self.num_steps, **limits)
 
     def _points(self, eps: Float[Array, "directions params"], mean: Vector, sqrt_cov: Matrix) -> Points:
-        """theta = mu + B eps, and its mirror images where the scheme has them."""
+        """theta = mu + B eps, and the mirror images if the draws are mirrored."""
         offsets = eps @ sqrt_cov.T
         if self.draws.mirrored:
             offsets = jnp.concatenate([offsets, -offsets])
         return Points(eps, self.draws.mirrored, mean[None] + offsets)
 
     def _watched(self, old: VITSState, new: VITSState) -> tuple[VITSState, Bool[Array, ""]]:
-        """The state after the first step, with D recomputed where it may have lost B; and whether it was.
+        """The state after the first step, with D recomputed if it may be far from B^-T; and whether it was.
 
-        Up to what is of first order in the old error, D' B - I changes by dD' dB. Where the norms of the two bound
-        that by `INVERSE_TOLERANCE`, D is not looked at; where they do not, later steps must not rest on such a D.
+        Up to first order in the old error, D' B - I changes by dD' dB. If the norms of the two bound this by
+        `INVERSE_TOLERANCE`, D is not checked; otherwise it is, because later steps depend on it.
         """
         if not self.inverse.drifts:
             return new, jnp.asarray(False)
@@ -143,7 +143,7 @@ class VITS(GaussianPosterior):
         plan: RoundPlan,
         refreshed: Bool[Array, ""],
     ) -> tuple[VITSState, Info]:
-        """The state at the end of the round if it is healthy, else the old one; and what happened.
+        """The state at the end of the round if it is healthy, else the old one; and the `Info` of the update.
 
         `path` holds the state before the first step, after it, and after the last.
         """
@@ -163,7 +163,7 @@ class VITS(GaussianPosterior):
             parameters=new[:3],
             failures={
                 Reason.DIVERGED: diverged,
-                # Without convexity curvature comes and goes with the mean, and steps can leave what is steep.
+                # Without convexity the curvature changes with the mean, and steps can leave a steep region.
                 Reason.DROWNED: self.potential.is_convex & is_drowned(old.sqrt_cov, plan.curvature),
                 Reason.UNRESOLVED: is_unresolved(new.mean, new.sqrt_cov),
                 Reason.INVERSE: ~(inverse.error <= INVERSE_TOLERANCE),
@@ -176,10 +176,10 @@ class VITS(GaussianPosterior):
         )
 
     def _is_blurred(self, state: VITSState) -> Bool[Array, ""]:
-        """Whether rounding cuts short what steps with this curvature rule can do to B.
+        """Whether rounding errors limit the effect of steps with this curvature rule on B.
 
-        In a step the widest direction of B carries its rounding error into the narrowest. Parameters are measured in
-        their deviations, so that the units of the features do not matter.
+        In a step, the rounding error of the widest direction of B enters the narrowest. Parameters are measured in
+        their deviations, so the units of the features do not matter.
         """
         if math.isinf(self.curvature.max_blur):
             return jnp.asarray(False)
@@ -195,10 +195,10 @@ def _distance(old: VITSState, new: VITSState) -> Scalar:
 
 
 def _is_stuck(way: Scalar, sqrt_cov: Matrix) -> Bool[Array, ""]:
-    """Whether a round's steps, `way` = h K together, are as good as none for the widest direction of B.
+    """Whether the steps of a round, `way` = h K together, are too short to change the widest direction of B.
 
-    Of what is left to learn there, 1 / deviation^2 being its precision, a round takes the part h K / deviation^2. One
-    feature of 1e5 among others of 1 shortens all steps that far.
+    A round makes up for the fraction h K / deviation^2 of the error in that direction. One feature of size 1e5 among
+    others of size 1 is enough to make all steps that short.
     """
     return ~(PATIENCE * way >= jnp.max(jnp.sum(jnp.square(sqrt_cov), axis=1)))
 
@@ -226,7 +226,7 @@ def vits_i(
         inverse_temperature: eta; the larger, the narrower the posterior.
         prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: what `step_rule` makes a step from; for "safe", the fraction of the largest stable step.
-        num_steps: steps a round; a cap under `steps.theory`.
+        num_steps: steps per round; a cap under `steps.theory`.
         step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
         start: the first mean: the prior's ("mean"), or a draw from the prior ("draw", the paper's).
@@ -282,13 +282,13 @@ def vits_ii(
         step_rule: as in `vits_i`.
         draws: as in `vits_i`.
         start: as in `vits_i`.
-        inverse: "first_order" (the paper's) or "frozen": C stays through the round and is repaired at its end, one
-            product a step instead of three. It holds while B goes no further than 1 / lmax in a round; longer steps of
-            B, but not those of mu, are shortened to that, which `info.step_capped` reports.
+        inverse: "first_order" (the paper's) or "frozen": C is constant within a round and repaired at its end, with one
+            product per step instead of three. This is accurate while the steps of B in a round add up to at most
+            1 / lmax; longer steps of B, but not of mu, are shortened, which `info.step_capped` reports.
         curvature: as in `vits_i`.
-        covariance: "full"; "low_rank", theta = mu + s eps + V' xi with `rank` columns V beside the deviations s; or
+        covariance: "full"; "low_rank", theta = mu + s eps + V' xi with deviations s and `rank` columns V; or
             "diagonal". The steps are those of B = [diag(s), V'] with an exact inverse (`vits.inference.square_root`).
-            No matrix of the parameters is kept on networks, which look at 64 observations a step by default.
+            For networks no matrix of the parameters is stored, and each step uses 64 observations by default.
         rank: columns of a low-rank covariance, 20 by default.
         data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 

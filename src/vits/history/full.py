@@ -15,11 +15,12 @@ from vits.types import Observation, Scalar
 class History(Undoable):
     """The first `capacity` observations.
 
-    Features lie in the rows of a matrix, or in its columns: then a block enters the products of a generalised linear
-    model as Phi' and these run along last axes, for which XLA takes half the time; other models are faster by rows.
+    Features are stored as the rows of a matrix, or as its columns. By columns, a block enters the products of a
+    generalised linear model as Phi', and the products run along last axes, which takes XLA half the time; other models
+    are faster by rows.
 
-    Rows past the count are zero, a spare one among them: an observation that finds no room goes there, and `overflowed`
-    says that the update has to be rejected.
+    Rows past the count are zero. One of them is a spare row: if the buffer is full, an observation goes there, and
+    `overflowed` says that the update has to be rejected.
     """
 
     features: Float[Array, "_ _"]
