@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what a type checker sees; tests compare it with what there is
+if TYPE_CHECKING:  # for type checkers; a test compares these imports with the public names
     from vits import agent as agent
     from vits import algorithms as algorithms
     from vits import catalogue as catalogue

@@ -1,4 +1,4 @@
-"""The one table of names: algorithms and experiments, and what is true of each.
+"""The table of all algorithms and experiments, with their properties.
 
 The README's table, `vits list`, the contract test, `vits check` and the fault campaign read it. It imports nothing
 heavy, so names can be listed and checked without waiting for JAX.
@@ -13,10 +13,10 @@ from vits import validate
 
 
 class Algorithm(NamedTuple):
-    """An algorithm: its name, what it does, where it comes from, the file that holds it, and what is true of it.
+    """An algorithm: its name, a summary, its reference, its file, and its properties.
 
-    `linear_only`: it refuses models that are not linear. `needs_menu`: observations must carry the features of all
-    arms on offer. `own_posteriors`: it always keeps one posterior for each arm. `learns`: rewards change what it does.
+    `linear_only`: it refuses models that are not linear. `needs_menu`: observations must have the features of all arms
+    on offer. `own_posteriors`: it always has one posterior for each arm. `learns`: its choices depend on rewards.
     `networks_only`: it refuses models that are not networks.
     """
 
@@ -32,10 +32,10 @@ class Algorithm(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """An experiment: its name, what it shows, its place in the paper, its file, and what can be asked of it.
+    """An experiment: its name, a summary, its place in the paper, its file, and its presets.
 
-    `claims` are the statements of the paper that it scores, by the names they have here. `data_set` is what it reads.
-    `attribute` of the file holds its settings by preset.
+    `claims` are the paper's statements that it scores, by name. `data_set` is the data set that it reads. `attribute`
+    of the file has its settings by preset.
     """
 
     name: str
@@ -195,7 +195,7 @@ ALGORITHMS = {row.name: row for row in _ALGORITHMS}
 EXPERIMENTS = {row.name: row for row in _EXPERIMENTS}
 
 CLAIMS = {name: text for row in _EXPERIMENTS for name, text in row.claims.items()}
-"""What the paper says of its experiments, by the name each statement has here."""
+"""The paper's claims about its experiments, by name."""
 
 EXPERIMENT_OF_CLAIM = {name: row.name for row in _EXPERIMENTS for name in row.claims}
 

@@ -126,9 +126,9 @@ def tune(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Choose each algorithm's setting in each world from grids, and check it beside the default on other seeds.
+    """Choose each algorithm's setting in each world from grids, and compare it with the default on other seeds.
 
-    With the preset "written" the grids are the paper's and nothing else, and the least mean is chosen.
+    With the preset "written" only the paper's grids are used, and the least mean is chosen.
     """
     from vits.lab.experiments.base import Request
     from vits.lab.results import TUNING
@@ -169,7 +169,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
         sys.stdout.flush()
-        os._exit(130)  # at once: a program may still be running, and crashes if the interpreter is taken down under it
+        os._exit(130)  # at once, because a running program would crash while the interpreter shuts down
     console.print_table(out, views.table(found.summary))
     if request.most_seeds is not None or request.tuning_seeds is not None:
         for claim in found.summary["claims"]:
@@ -194,7 +194,7 @@ def paper(
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Run everything that the paper shows until its claims are decided. The same command resumes an interrupted run."""
+    """Run all experiments of the paper until its claims are decided. The same command resumes an interrupted run."""
     from vits.lab.experiments.base import Request
     from vits.lab.report import paper
 
@@ -280,7 +280,7 @@ def claims(
     ] = None,
     form: Annotated[str, typer.Option("--format", help="table, markdown or json.")] = "table",
 ) -> None:
-    """Print what the paper claims, and the verdicts of these runs in both readings."""
+    """Print the paper's claims and the verdicts of these runs in both readings."""
     from vits.lab.report import console, paper, scorecard
 
     printed = validate.choice("format", form, console.FORMATS)
@@ -328,7 +328,7 @@ def _print_report(path: Path) -> None:
 
 def main() -> None:
     """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or no disk with exit code 1."""
-    # Seeds are shared out among the cores; a small factorisation on all of them as well is up to 20 times slower.
+    # Seeds are spread over the cores; a small factorisation that also uses all of them is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     files.keep_compiled_programs()
     try:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and are on disk when the call returns; and where the user keeps them."""
+"""Atomic writes that are on disk when the call returns, and the folders of the user."""
 
 import contextlib
 import io

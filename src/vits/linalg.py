@@ -39,7 +39,7 @@ def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
 
 MOST_LOST = 0.01
-"""How much of a deviation rounding may take where a square root is updated."""
+"""The largest relative rounding error of a deviation after an update of a square root."""
 
 
 def updated_root(
@@ -51,8 +51,8 @@ def updated_root(
 
         I - U' L^-T (I + L)^-1 U
 
-    (Andrews, "A square root formulation of the Kalman covariance equations", 1968). Where the rows shrink a deviation
-    so far that rounding would take more than `MOST_LOST` of what is left, the result is NaN.
+    (Andrews, "A square root formulation of the Kalman covariance equations", 1968). If the rows shrink a deviation so
+    far that its rounding error would exceed `MOST_LOST`, the result is NaN.
     """
     U = jnp.sqrt(weights)[:, None] * (rows @ sqrt_cov)
     identity = jnp.eye(len(rows), dtype=sqrt_cov.dtype)
@@ -76,7 +76,7 @@ def inverse(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
 
 @_one_by_one
 def eigenvalues(matrix: Float[Array, "d d"]) -> Float[Array, " d"]:
-    """Those of a symmetric matrix, in ascending order."""
+    """The eigenvalues of a symmetric matrix, in ascending order."""
     return jnp.linalg.eigvalsh(matrix)
 
 
@@ -122,7 +122,7 @@ def largest_eigenvalue_bound(matrix: Float[Array, "d d"], squarings: int = 3) ->
 
 
 class Inverse(NamedTuple):
-    """An inverse transpose D of a square root B, how far D' B is from the identity, and whether it was repaired."""
+    """An inverse transpose D of a square root B, the distance of D' B from I, and whether it was repaired."""
 
     inverse_transpose: Float[Array, "d d"]
     error: Scalar
@@ -145,7 +145,7 @@ def refreshed_inverse(
     The repair is the Newton-Schulz iteration D <- 2 D - D B' D, which squares the error. It starts from the guess if
     that is good enough to converge, else from B / (|B|_1 |B|_inf), which always converges. It is a loop, so under vmap
     it costs nothing in rounds where no member of the batch needs it. A matrix that is not finite, or whose inverse is
-    not `worthwhile`, is left as it is, so that the rest of the batch does not wait for it.
+    not `worthwhile`, is not repaired, so that the other members of the batch do not wait for it.
     """
     identity = jnp.eye(matrix.shape[0], dtype=matrix.dtype)
 
@@ -183,7 +183,7 @@ def refreshed_inverse_if(
     def look(carry: tuple[Bool[Array, ""], Inverse]) -> tuple[Bool[Array, ""], Inverse]:
         return jnp.zeros_like(doubtful), refreshed_inverse(matrix, carry[1].inverse_transpose, tolerance=tolerance)
 
-    # Where the loop does not run, `doubtful` is false: nothing was repaired. A constant would cost another operation.
+    # If the loop does not run, `doubtful` is false: nothing was repaired. A constant would add an operation.
     unseen = Inverse(guess, jnp.zeros((), matrix.dtype), doubtful)
     return jax.lax.while_loop(lambda carry: carry[0], look, (doubtful, unseen))[1]
 

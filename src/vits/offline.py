@@ -1,4 +1,4 @@
-"""Off-policy evaluation: what an agent would have earned, estimated from the log of another policy."""
+"""Off-policy evaluation: the rewards of an agent, estimated from the log of another policy."""
 
 import math
 from collections.abc import Hashable, Sequence
@@ -13,14 +13,14 @@ from vits.agent.decisions import propensity_of
 from vits.agent.rewards import checked_reward
 
 TOLERANCE = 1e-3
-"""How far, relatively, propensities may be from uniform: logs are written with few digits."""
+"""The largest relative deviation of propensities from uniform, because logs are written with few digits."""
 
 
 class Log(NamedTuple):
     """Rounds that another policy played.
 
-    `contexts[i]` is what the agent's `decide` takes, `arms[i]` the arm that was played, by the name the agent knows it
-    by, `rewards[i]` what it paid and `propensities[i]` the probability with which the other policy played it.
+    `contexts[i]` is the argument of the agent's `decide`, `arms[i]` the agent's name of the arm that was played,
+    `rewards[i]` its reward, and `propensities[i]` the probability with which the other policy played it.
     """
 
     contexts: Sequence[Any] | np.ndarray
@@ -30,7 +30,7 @@ class Log(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The mean reward of the rounds in which agent and log agreed; `agent` is what it had become after the last.
+    """The mean reward of the rounds in which agent and log agreed; `agent` is the agent after the last of them.
 
     The standard error of zeros and ones is Jeffreys', which is above 0 even if there was no click at all; that of other
     rewards is NaN if they were all the same.
@@ -44,7 +44,7 @@ class Replay(NamedTuple):
 
 
 class Weighted(NamedTuple):
-    """The weighted mean reward; it is as precise as `effective` rounds played by the agent itself."""
+    """The weighted mean reward. It is as precise as the mean of `effective` rounds played by the agent."""
 
     mean: float
     stderr: float
@@ -62,8 +62,8 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
     another log the agent would have learned something else.
 
     Args:
-        agent: plays as it is now. A fork of it plays and learns, so that it stays as it is.
-        log: chosen uniformly among the K arms that the agent offers. About one round in K is kept.
+        agent: the agent to evaluate. A fork of it plays and learns, so the agent itself does not change.
+        log: chosen uniformly among the agent's K arms. About one round in K is kept.
         seed: of the fork.
 
     Returns:
@@ -102,17 +102,18 @@ def rejection_replay(agent: Agent, log: Log, *, seed: int = 0) -> Replay:
 
 
 def inverse_propensity(agent: Agent, log: Log, *, samples: int = 100, seed: int = 0) -> Weighted:
-    """What an agent that learns no more would earn, from a log of any policy that could have played every arm.
+    """The mean reward of an agent that does not learn, from a log of any policy that could have played every arm.
 
         mean = 1/n sum_i w_i r_i,   w_i = P(the agent plays a_i) / P(the log played a_i)
 
-    Unbiased, if the agent has not learned from these very rounds. The weights' mean estimates 1 and `effective`, (sum
-    w)^2 / sum w^2, how many rounds are left after weighting; where it is small, so is the worth of the estimate.
+    It is unbiased if the agent has not learned from these rounds. The mean of the weights should be close to 1.
+    `effective`, (sum w)^2 / sum w^2, is the number of rounds that remain after weighting; if it is small, the estimate
+    is poor.
 
     Args:
-        agent: is asked and never learns; it stays as it is.
+        agent: the agent to evaluate; it does not change.
         log: with the probability of every choice.
-        samples: posterior draws by which the agent's probabilities are estimated, without bias.
+        samples: number of posterior draws for an unbiased estimate of the agent's probabilities.
         seed: of the draws.
 
     Returns:
@@ -172,7 +173,7 @@ def _checked(agent: Agent, log: Log) -> tuple[Float[np.ndarray, " rounds"], Floa
 
 
 def _check_support(i: int, decision: Decision, propensity: float) -> None:
-    """A log that could only have played one arm says nothing about the others."""
+    """Raise if the log could have played only one arm, because it says nothing about the others."""
     if propensity == 1.0 and len(decision.offered) > 1:
         raise ValueError(
             f"in round {i} the log played its arm with probability 1, but {len(decision.offered)} arms are on offer: "
@@ -200,7 +201,7 @@ def _check_menu(i: int, decision: Decision, arm: Hashable, propensity: float) ->
 
 
 def _place(i: int, decision: Decision, arm: Hashable) -> int:
-    """Where the arm that was played stands among those that the agent has on offer."""
+    """The position of the played arm among the agent's arms on offer."""
     if arm not in decision.offered:
         raise ValueError(
             f"in round {i} the log played arm {arm!r}, which is not among the {len(decision.offered)} arms on offer"

@@ -1,4 +1,4 @@
-"""The shapes that everything shares: observations, rounds, and what an update reports."""
+"""Types that all modules share: observations, rounds, and the `Info` of an update."""
 
 import enum
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ Spread = Float[Array, "params columns"] | Vector
 """B with B B' the covariance, or the standard deviation of each parameter."""
 
 State = Any
-"""What a posterior or a policy remembers between rounds: each family names its own fields."""
+"""The state of a posterior or a policy between rounds; each algorithm has its own fields."""
 
 
 class Observation(NamedTuple):
@@ -39,7 +39,7 @@ class Observation(NamedTuple):
 
 
 def conformed(observation: Observation, dim: int) -> Observation:
-    """The observation in the working precision, or an error that names what does not fit.
+    """The observation in the working precision, or an error that names the wrong field.
 
     Shapes are known before a program runs, so this costs nothing inside one. Without it a feature vector of length 1
     would be broadcast to all features.
@@ -60,7 +60,7 @@ def as_real(name: str, value: Any, shape: tuple[int | str, ...]) -> Float[Array,
 
 
 class Round(NamedTuple):
-    """What the world holds in one round: every arm's features, expected reward and (counterfactual) reward."""
+    """One round of an environment: features, expected rewards and (counterfactual) rewards of all arms."""
 
     arms: Float[Array, "arms dim"]
     means: Float[Array, " arms"]
@@ -70,9 +70,8 @@ class Round(NamedTuple):
 class Reason(enum.IntEnum):
     """Why an update was rejected: a small integer inside programs, a sentence of `REASONS` outside.
 
-    Where several apply, the first in this order is reported, which is the first cause: what is wrong with the
-    observation, then what the state before cannot take, then what goes wrong in the steps, then what is wrong with the
-    state after.
+    If several apply, the first in this order is reported, which is the first cause: a bad observation, then a problem
+    with the old state, then a failure of the steps, then a problem with the new state.
     """
 
     FINE = 0
@@ -103,7 +102,7 @@ REASONS: dict[int, str] = {
 
 
 class Info(NamedTuple):
-    """What an update reports about itself, as values, because nothing can be raised inside a compiled loop.
+    """Diagnostics of an update, as values, because nothing can be raised inside a compiled loop.
 
     `reason` says why the update was rejected and the state left as it was; 0 if it was not. `stiffness` is step size
     times the largest curvature: from 1 on the covariance is no longer right, from 2 on the iteration diverges.
@@ -133,7 +132,7 @@ def new_info(
     inverse_error: Scalar | float = 0.0,
     refreshed: Bool[Array, ""] | bool = False,
 ) -> Info:
-    """An `Info` with neutral values for what an algorithm does not report.
+    """An `Info` with neutral values for the fields that an algorithm does not set.
 
     Without a reason, an update that is not finite counts as one with a bad observation.
     """
@@ -157,7 +156,7 @@ def first_reason(*causes: tuple[Reason, Bool[Array, ""] | bool]) -> Int[Array, "
 
 
 def reason_counts(reasons: Int[Any, "..."]) -> dict[str, int]:
-    """How many updates were rejected for each reason, by its sentence; reasons that never applied are left out."""
+    """The number of rejected updates by the sentence of their reason; reasons that never applied are left out."""
     codes, counts = np.unique(np.asarray(reasons), return_counts=True)
     return {REASONS[int(code)]: int(count) for code, count in zip(codes, counts, strict=True) if code > 0}
 

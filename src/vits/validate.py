@@ -1,4 +1,4 @@
-"""Argument checks, of values and of sizes: one sentence that names the value and what is allowed."""
+"""Checks of arguments. Errors are one sentence that names the value and what is allowed."""
 
 import difflib
 import os

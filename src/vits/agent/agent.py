@@ -1,4 +1,4 @@
-"""The object of an application: it decides, and learns when a reward comes."""
+"""The agent of an application: it decides, and learns when a reward arrives."""
 
 import functools
 import threading
@@ -258,7 +258,7 @@ class Agent:
         return diagnostics.diagnose(lambda: self._snapshot, self._ledger)
 
     def save(self, path: str | Path) -> None:
-        """Write everything to one file, whole or not at all; `load` continues exactly from there."""
+        """Write everything to one file atomically; `load` continues exactly from there."""
         with self._learning:
             self._ledger.close(self._snapshot.settled)
             content = saving.encoded(self._snapshot, self._ledger)
@@ -314,8 +314,8 @@ class Agent:
         """Replace the snapshot by `change` of it, and raise if the change was a rejected update.
 
         The snapshot holds everything that a change is about: posterior, arms, counters and settled decisions. It is
-        replaced in one assignment, so whatever interrupts a call, all of this changes or none of it. The ledger
-        follows; if that is interrupted, the next call completes it.
+        replaced in one assignment, so an interrupted call changes all of this or none of it. The ledger is updated
+        afterwards; if that is interrupted, the next call completes it.
         """
         self._ready()
         with self._learning:
@@ -342,7 +342,7 @@ class Agent:
         return current
 
     def continue_in_child(self) -> None:
-        """After a fork: locks that another thread may hold are made anew, and new decisions get other ids."""
+        """After a fork: replace locks that another thread may hold, and give new decisions other ids."""
         self._learning = threading.RLock()
         self._ledger.start_session()
 

@@ -26,7 +26,7 @@ Arrays = tuple[Any, ...]
 Shapes = tuple[tuple[tuple[int, ...], str], ...]
 
 PROGRAMS = 256
-"""How many programs of each kind are kept; those that were not used for longest are dropped."""
+"""The number of programs of each kind that are kept; the least recently used ones are dropped."""
 
 LAPACK = threading.RLock()
 """Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
@@ -49,7 +49,7 @@ def supported_options() -> dict[str, str]:
 
 
 def one_by_one(function: Callable[..., Any]) -> Any:
-    """Compile a function to run its operations one after the other: each is too short for another thread."""
+    """Compile a function to run its operations one after the other, because each is too short for another thread."""
     return jax.jit(function, compiler_options=supported_options())
 
 
@@ -69,14 +69,14 @@ class Skeleton(NamedTuple):
 
 
 def take_apart(tree: Any) -> tuple[Skeleton, Arrays]:
-    """What a pytree is made of: its skeleton and its arrays."""
+    """The skeleton and the arrays of a pytree."""
     leaves, structure = jax.tree.flatten(tree)
     skeleton = Skeleton(structure, tuple(_HOLE if eqx.is_array(leaf) else leaf for leaf in leaves))
     return skeleton, tuple(leaf for leaf in leaves if eqx.is_array(leaf))
 
 
 def shapes_of(arrays: Sequence[Any]) -> Shapes:
-    """The shapes and dtypes of arrays, as something that can be looked up."""
+    """The shapes and dtypes of arrays, as a hashable value."""
     return tuple((tuple(array.shape), str(array.dtype)) for array in arrays)
 
 
@@ -121,7 +121,7 @@ INDIFFERENT = Chooser(
     draws=lambda view, key, number, features, samples: np.zeros((samples, len(features))),
     gaussian=None,
 )
-"""For a policy without scores: all arms have the same."""
+"""For a policy without scores: all arms have the same score."""
 
 
 @functools.lru_cache(maxsize=PROGRAMS)
@@ -189,7 +189,7 @@ class Batch(NamedTuple):
     offered: Any = None
 
     def chunk(self, first: int, size: int) -> "Batch":
-        """So many rows from the first on, zeros where there are no more."""
+        """`size` rows from `first` on, padded with zeros."""
 
         def cut(rows: Any) -> Any:
             part = rows[first : first + size]
@@ -214,7 +214,7 @@ class Report(NamedTuple):
     reason: int
 
     def plus(self, other: "Report", first: int) -> "Report":
-        """This, and another that begins with row `first`."""
+        """This report and the next one, which begins with row `first`."""
         bad = other.first_rejected if other.first_rejected < 0 else first + other.first_rejected
         return Report(
             rejected=self.rejected + other.rejected,
@@ -226,7 +226,7 @@ class Report(NamedTuple):
 
 
 class Learner:
-    """Updates: `one` takes a batch of one row, `many` the first so many rows of a batch."""
+    """Updates: `one` takes a batch of one row, `many` the first `count` rows of a batch."""
 
     def __init__(self, one: Any, many: Any) -> None:
         self.one, self.many = one, many
@@ -235,7 +235,7 @@ class Learner:
     def __call__(
         self, policy: Arrays, state: Arrays, key: Array, number: Any, batch: Batch, count: Any = None
     ) -> tuple[Arrays, Report]:
-        """The arrays of the state after the first `count` rows of a batch, or its only row, and what happened."""
+        """The arrays of the state after the first `count` rows of a batch, or its only row, and the report."""
         arguments = policy, state, key, number, batch
         if self._calls_batched_lapack is None:
             first = jax.tree.map(lambda rows: rows[:1], batch)

@@ -1,6 +1,6 @@
 """The file of a saved agent: one line with a version and a checksum, then an npz file of arrays and a JSON header.
 
-Nothing in a file is executed. Reading one allocates no more than a small multiple of its size, whatever it claims.
+Nothing in a file is executed. Reading a file allocates at most a small multiple of its size, whatever it contains.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ READABLE = (2, 3)
 """Format versions that can be read; the last one is written."""
 
 LONGEST = 96
-"""The first line is never longer than this."""
+"""The most bytes of the first line."""
 
 LARGEST = 1 << 40
-"""No array has as many entries."""
+"""Arrays must have fewer entries than this."""
 
 MOST_ENTRIES = 1000
-"""No agent has as many arrays."""
+"""The most arrays of an agent."""
 
 _KINDS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 DTYPES = {dtype.str: dtype for dtype in (np.dtype(f"<{kind}") for kind in _KINDS)}
@@ -42,11 +42,11 @@ ARRAY_HEADER = re.compile(rb"\{'descr': '([^']+)', 'fortran_order': (True|False)
 
 
 class Damaged(ValueError):
-    """What is wrong with a file, without its name."""
+    """The reason why a file is refused, without its name."""
 
 
 class Content(NamedTuple):
-    """What a file holds: the format version, the JSON header, the arrays, and the size of all this in bytes."""
+    """The content of a file: the format version, the JSON header, the arrays, and the size in bytes."""
 
     version: int
     header: Any

@@ -115,7 +115,7 @@ class Pending(NamedTuple):
 
 
 class Session(NamedTuple):
-    """The ids of one life of an agent: their tag, and their numbers from `first` to before `end`."""
+    """The ids of one session of an agent: their tag, and their numbers from `first` to before `end`."""
 
     tag: str
     first: int
@@ -197,7 +197,7 @@ class Ledger:
         return name
 
     def find(self, name: Any) -> Pending:
-        """The pending decision of an id, or an error that says what became of it."""
+        """The pending decision of an id, or an error that says why it is not pending."""
         waiting = self.pending.get(name) if isinstance(name, str) else None
         if waiting is not None:
             return waiting

@@ -1,8 +1,8 @@
-"""The device that agents compute on: a CPU client of their own, whose programs run in the calling thread.
+"""The device of agents: a separate CPU client whose programs run in the calling thread.
 
 JAX hands a computation on the CPU to another thread by default. A caller that waits for the result pays for the
 hand-over, which takes longer than a decision with 20 features. The setting that turns this off,
-`jax_cpu_enable_async_dispatch`, holds for a whole process. A second CPU client leaves the process as it is.
+`jax_cpu_enable_async_dispatch`, affects the whole process. A second CPU client does not.
 """
 
 import functools

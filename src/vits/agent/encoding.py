@@ -17,10 +17,10 @@ MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic",
 MAKERS: dict[str, Any] = {"linear": models.linear, "logistic": models.logistic, "poisson": models.poisson}
 
 MOST = 1 << 62
-"""No count is larger."""
+"""The largest count."""
 
 MOST_STEPS = 1_000_000
-"""No number of steps, samples or members is larger: time and memory grow with them."""
+"""The largest number of steps, samples or members, because time and memory grow with them."""
 
 STORED = ("window", "fold_after", "capacity", "num_arms")
 """Hyperparameters that are sizes of arrays in the file."""
@@ -28,7 +28,7 @@ STORED = ("window", "fold_after", "capacity", "num_arms")
 MOST_LAYERS = 100
 
 PRIOR_BYTES = 1 << 28
-"""Memory of a prior precision matrix that a file alone may ask for: algorithms that keep no matrix have it too."""
+"""The most memory for a prior precision matrix that a file may request; all algorithms have one."""
 
 
 def fields(value: Any, what: str, *names: str) -> list[Any]:

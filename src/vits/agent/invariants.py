@@ -1,7 +1,7 @@
-"""What is true of every state that an agent can be in, checked where a state comes from a file.
+"""Properties of every possible state of an agent, checked when a state is loaded from a file.
 
-The checks go by the names of fields, so that they hold for new algorithms too. They leave room for rounding: no agent
-that learned its state is refused.
+The checks use the names of fields, so they apply to new algorithms too. They allow for rounding: a state that an agent
+has learned is never refused.
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ PLACES = ("theta", "members")
 """Fields of parameters themselves."""
 
 SLACK = 100.0
-"""How many prior standard deviations the rounding of parameters may be. Updates are rejected long before."""
+"""The largest rounding error of parameters, in prior standard deviations. Updates are rejected long before."""
 
 WIDER = 1e6
-"""How many times wider than the prior a posterior may be. It is narrower where the likelihood is log-concave."""
+"""The largest width of a posterior relative to the prior's. With a log-concave likelihood it is below 1."""
 
 SYMMETRY = 1e-3
 """Relative asymmetry that rounding may cause."""
@@ -47,9 +47,9 @@ def check(
 
     Args:
         state: the state, its leaves NumPy arrays.
-        policy: whose state it is.
-        observations: how many the agent has learned.
-        rows: how many of them it stores, if it stores all.
+        policy: the policy of the state.
+        observations: the number of observations that the agent has learned.
+        rows: the number of them that it stores, if it stores all.
         dim: the number of features.
         reward_range: the rewards that the model allows.
     """
@@ -89,7 +89,7 @@ def _nodes(name: str, node: Any) -> Iterator[tuple[str, Any]]:
     """All named tuples and histories of a state, with the field each is in. All numbers are checked to be finite."""
     if isinstance(node, np.ndarray):
         largest = np.sqrt(np.finfo(node.dtype).max) if node.dtype.kind == "f" else np.inf
-        if not np.all(np.abs(node) < largest):  # not where a number is NaN
+        if not np.all(np.abs(node) < largest):  # false for a NaN
             raise Damaged(f"{name} must be finite, and so must be its square")
         return
     if isinstance(node, Copies):
@@ -172,7 +172,7 @@ def _check_linear(
 def _check_inverse(
     sqrt_cov: Float[np.ndarray, "*n params params"], transposed: Float[np.ndarray, "*n params params"]
 ) -> None:
-    """D' B must be near the identity. A few products with vectors see that as well as the product of the two does."""
+    """D' B must be near the identity. A few products with random vectors show that without forming D' B."""
     B, D = sqrt_cov.astype(float), transposed.astype(float)
     probes = np.random.default_rng(0).standard_normal((B.shape[-1], PROBES))
     error = np.swapaxes(D, -1, -2) @ (B @ probes) - probes
@@ -181,7 +181,7 @@ def _check_inverse(
 
 
 def _check_positive_definite(matrix: Float[np.ndarray, "*n params params"]) -> None:
-    """Symmetry and the minors of two rows: what can be checked in time proportional to the size of the matrix."""
+    """Check symmetry and the minors of two rows, which takes time proportional to the size of the matrix."""
     matrix = matrix.astype(float)
     diagonal = np.diagonal(matrix, axis1=-2, axis2=-1)
     largest = np.sqrt(np.maximum(diagonal, 0.0))
@@ -220,7 +220,7 @@ def _check_rows(history: History, filled: Bool[np.ndarray, "*n rows"], reward_ra
 
 
 def _check_pages(history: PagedHistory) -> None:
-    """Every arm's rows lie on pages of its own, linked from the last one to the first."""
+    """The rows of every arm must be on its own pages, linked from the last one to the first."""
     block, pages = history.block, len(history.owner)
     parts = (history.seen, history.last, history.arm, history.owner, history.start, history.previous)
     seen, last, arm, owner, start, previous = (np.asarray(part, np.int64) for part in parts)

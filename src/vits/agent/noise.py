@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from vits.agent import compiled
 
 ROWS, NUMBERS = 128, 1 << 16
-"""The noise of this many decisions is drawn at once, or of fewer where this many numbers do not suffice."""
+"""The largest number of decisions whose noise is drawn at once, and the largest number of normals drawn at once."""
 
 
 class Block(NamedTuple):

@@ -1,6 +1,6 @@
-"""Agents and `os.fork()`: ids stay unique, and what would hang is refused.
+"""Agents and `os.fork()`: ids stay unique, and calls that would hang are refused.
 
-The threads of JAX do not survive a fork, so compiling in the child never returns, and running may not.
+The threads of JAX do not survive a fork, so compiling in the child never returns, and running may not return either.
 """
 
 import os

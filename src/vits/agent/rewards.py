@@ -38,7 +38,7 @@ class Observed(NamedTuple):
 
 
 def observations(snapshot: Snapshot, decisions: Sequence[Pending], rewards: Sequence[Any]) -> tuple[Observed, int]:
-    """What there is to learn from the rewards of decisions, and the number of rewards of arms that are gone."""
+    """The observations in the rewards of decisions, and the number of rewards of arms that were removed."""
     settings, gone = snapshot.settings, 0
     played, rows, values, menus = [], [], [], []
     for pending, reward in zip(decisions, rewards, strict=True):

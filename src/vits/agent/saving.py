@@ -1,7 +1,7 @@
-"""Agents saved and loaded: everything an agent is, as a JSON header and arrays, and back.
+"""Saving and loading agents: all of an agent as a JSON header and arrays.
 
-A header is checked field by field, sizes are compared before anything is built from them, and the state must be one
-that an agent can be in. So a file that was tampered with is refused in one sentence, or gives an agent that works.
+A header is checked field by field, sizes are compared before anything is built from them, and the state must be a
+possible one. So a file that was tampered with is refused in one sentence, or gives an agent that works.
 """
 
 from collections.abc import Callable, Hashable, Mapping
@@ -41,7 +41,7 @@ FIELDS = (
     *("arms", "slots", "capacity", "rows", "counts", "ledger", "pending"),
 )
 MENU_BYTES = 1 << 26
-"""Memory of the features of a decision that a small file may ask for."""
+"""The most memory for the features of a decision that a small file may request."""
 
 OLD_LEDGER = ("tag", "limit", "issued", "expired", "horizon")
 
@@ -119,7 +119,7 @@ def _decoded(
 
 
 def _upgraded(header: Any, version: int) -> Any:
-    """A header of an older version in the form of the newest; what does not fit is found later."""
+    """A header of an older version in the form of the newest; invalid content is detected later."""
     if version > 2 or not isinstance(header, dict):
         return header
     newer, counts = dict(header), header.get("counts")
@@ -156,7 +156,7 @@ def _decoded_counts(value: Any) -> Counts:
 
 
 def _decoded_arms(header: Mapping[str, Any], settings: Settings, counts: Counts, nbytes: int) -> dict[Hashable, Arm]:
-    # A decision makes a row of features for each posterior, and not every algorithm has arrays that show their number.
+    # A decision makes a row of features for each posterior, and not every algorithm has an array of that length.
     most = max(nbytes, MENU_BYTES) // (settings.dim * settings.dtype.itemsize)
     slots = whole(header["slots"], "the number of posteriors", most=max(most, slots_for(0)))
     listed = [decoded_arm(arm, slots, counts) for arm in entries(header["arms"], "the arms")]

@@ -23,10 +23,10 @@ FEWEST_SLOTS = 8
 """Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
 
 FOLD_AFTER = 128
-"""Observations kept as they are, where older ones can be folded into a quadratic form."""
+"""Observations that are stored, if older ones can be folded into a quadratic form."""
 
 WINDOW = 1024
-"""Observations kept where older ones cannot be folded, and are forgotten."""
+"""Observations that are stored, if older ones cannot be folded and are forgotten."""
 
 
 def is_double() -> bool:

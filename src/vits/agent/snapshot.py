@@ -1,4 +1,4 @@
-"""What an agent knows, as one immutable value: learning and changes of arms return a new snapshot.
+"""The state of an agent as one immutable value: learning and changes of arms return a new snapshot.
 
 Readers see a consistent snapshot while others learn, and a failed update changes nothing.
 """

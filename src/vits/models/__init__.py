@@ -1,4 +1,4 @@
-"""Reward models: what an arm's features say about its reward, given the parameters."""
+"""Reward models: the distribution of an arm's reward, given its features and the parameters."""
 
 from vits.models.base import OutputModel, RewardModel
 from vits.models.glm import Glm, Linear, Logistic, Poisson, linear, logistic, poisson

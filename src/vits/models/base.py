@@ -1,4 +1,4 @@
-"""What every reward model offers."""
+"""The interface of a reward model."""
 
 import abc
 import math
@@ -11,7 +11,7 @@ from vits.types import Scalar, Vector
 
 
 class RewardModel(eqx.Module):
-    """The expected reward of an arm and the negative log likelihood of what it paid."""
+    """The expected reward of an arm and the negative log likelihood of its reward."""
 
     dim: eqx.AbstractVar[int]
     num_params: eqx.AbstractVar[int]
@@ -20,7 +20,7 @@ class RewardModel(eqx.Module):
 
     @property
     def num_heads(self) -> int | None:
-        """How many arms there must be, for a model with one output for each; the last feature is then the arm."""
+        """The number of arms, for a model with one output for each; the last feature is then the arm."""
         return None
 
     @abc.abstractmethod
@@ -32,11 +32,11 @@ class RewardModel(eqx.Module):
         """Negative log likelihood of a reward, up to a constant."""
 
     def score(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
-        """What arms are ranked by: any increasing function of `mean`, chosen so that it does not saturate."""
+        """The score that arms are ranked by: an increasing function of `mean` that does not saturate."""
         return self.mean(theta, features)
 
     def start(self, key: Key[Array, ""], prior_mean: Vector) -> Vector:
-        """Where the mean of a posterior starts: the prior mean, if the model can learn from there."""
+        """The start of a posterior's mean: the prior mean, if the model can learn from there."""
         return prior_mean
 
     def reward_rule(self) -> str:

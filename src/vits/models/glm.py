@@ -117,7 +117,7 @@ class Logistic(Glm):
         return jax.nn.sigmoid(f) - reward
 
     def d2loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """sigmoid(f) sigmoid(-f) = e / (1 + e)^2 with e = exp(-|f|), which does not round to 0 too early."""
+        """sigmoid(f) sigmoid(-f) = e / (1 + e)^2 with e = exp(-|f|), which does not underflow early."""
         e = jnp.exp(-jnp.abs(f))
         return e / jnp.square(1.0 + e)
 

@@ -187,8 +187,8 @@ def mlp(
         dim: number of features of an arm.
         hidden: widths of the hidden layers.
         activation: "tanh", "square", "relu", "gelu", "silu", "softplus", "sigmoid", or a function.
-        outputs: number of arms, if each is to have an output of its own over shared hidden layers. `dim` is then the
-            number of features of the context, and the features of arm a are the context followed by the number a.
+        outputs: number of arms, to give each arm its own output over shared hidden layers. `dim` is then the number of
+            features of the context, and the features of arm a are the context followed by the number a.
 
     Example:
         >>> import vits
