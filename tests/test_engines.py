@@ -1,4 +1,5 @@
 import collections
+import functools
 import importlib.util
 import pickle
 import sys
@@ -11,9 +12,9 @@ import pytest
 import vits
 from cells import Trivial
 from vits import cli
-from vits.lab.experiments import ray_engine, ray_worker, run
+from vits.lab.experiments import engines, ray_engine, ray_worker, run
+from vits.lab.experiments.engines import EngineError, Local, Monitor
 from vits.lab.experiments.ray_engine import MOST_FAILURES, Ray, Waiting
-from vits.lab.experiments.run import EngineError, Local, Monitor
 from vits.simulation.programs import Shares, current_shares, shared
 
 
@@ -34,11 +35,11 @@ def test_the_number_of_groups_decides_the_bits_and_the_number_of_threads_does_no
 
 
 def test_engines_have_names():
-    assert isinstance(run.engine("local"), Local)
+    assert isinstance(engines.engine("local"), Local)
     with pytest.raises(ValueError, match=r"'rai'.*did you mean 'ray'"):
-        run.engine("rai")
+        engines.engine("rai")
     with pytest.raises(ValueError, match="an address is for --engine ray, but it is here:1 and the engine is local"):
-        run.engine("local", "here:1")
+        engines.engine("local", "here:1")
 
 
 def test_without_ray_the_option_says_how_to_get_it(monkeypatch, capsys, tmp_path):
@@ -93,9 +94,10 @@ class FakeRay:
 
     def __init__(self, fate=lambda index, attempt: None):
         self.fate, self.attempts, self.order = fate, collections.Counter(), []
-        self.canceled, self.most = [], 0
+        self.canceled, self.most, self.stored = [], 0, []
 
     def put(self, value):
+        self.stored.append(len(value))
         return value
 
     def remote(self, function):
@@ -203,6 +205,47 @@ def test_an_interruption_stops_all_tasks(fake, tmp_path):
         run.run(EXPERIMENT, tmp_path / "run", preset="quick", engine=Ray())
     assert cluster.canceled[-1] == "all"
     assert len(cluster.canceled) >= 2
+
+
+def test_an_interruption_while_a_cell_is_stored_stops_all_tasks(fake, tmp_path, monkeypatch):
+    def interrupted(path, arrays):
+        raise KeyboardInterrupt
+
+    cluster = fake()
+    monkeypatch.setattr(run.files, "save_arrays", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(EXPERIMENT, tmp_path / "run", preset="quick", engine=Ray())
+    assert cluster.canceled[-1] == "all"
+    assert len(cluster.canceled) >= 2
+
+
+def _length(data, advance):
+    return {"numbers": np.array([len(data)]), "seconds": np.zeros(1)}
+
+
+class Sharing(Trivial):
+    """Cells that share an array."""
+
+    def cells(self):
+        data = np.zeros(100_000)
+        return [cell._replace(compute=functools.partial(_length, data)) for cell in super().cells()]
+
+
+def test_what_cells_share_is_stored_once(fake, tmp_path):
+    cluster = fake()
+    run.run(Sharing("sharing", "Sharing", 20), tmp_path / "run", preset="quick", engine=Ray())
+    (size,) = cluster.stored
+    assert 800_000 < size < 810_000
+
+
+def test_experiments_that_measure_time_stay_in_this_process(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(engines, "engine", lambda name, address: None)  # it would be used otherwise
+    arguments = ["run", "comparison", "--algorithms", "lin_ts", "--seeds", "2", "--horizon", "4", "--engine", "ray"]
+    monkeypatch.setattr(sys, "argv", ["vits", *arguments, "--out", str(tmp_path / "run")])
+    monkeypatch.setattr(run, "run", lambda *_, engine, **__: sys.exit(f"the engine is {type(engine).__name__}"))
+    with pytest.raises(SystemExit, match="the engine is Local"):
+        cli.main()
+    assert "comparison measures computing time, so it runs in this process and not on ray" in capsys.readouterr().err
 
 
 def test_a_node_with_other_software_is_refused(fake, tmp_path):

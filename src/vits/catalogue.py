@@ -35,7 +35,8 @@ class Experiment(NamedTuple):
     """An experiment: its name, a summary, its place in the paper, its file, and its presets.
 
     `claims` are the paper's statements that it scores, by name. `data_set` is the data set that it reads. `attribute`
-    of the file has its settings by preset.
+    of the file has its settings by preset. `timed`: its results are computing times, so it runs in one process,
+    whatever the engine.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Experiment(NamedTuple):
     presets: tuple[str, ...] = ("quick", "paper")
     data_set: str | None = None
     attribute: str = "PRESETS"
+    timed: bool = False
     claims: Mapping[str, str] = MappingProxyType({})
 
 
@@ -160,6 +162,7 @@ _EXPERIMENTS = (
         "time to a Gaussian target",
         "appendix on computation",
         "lab/experiments/compute.py",
+        timed=True,
         claims={
             "compute-order": (
                 "to a given KL: VITS-II and its Hessian-free form are faster than LMC, and VITS-I is slowest"
@@ -180,6 +183,7 @@ _EXPERIMENTS = (
         "regret, cost and conditioning, side by side",
         "comparison table",
         "lab/experiments/comparison.py",
+        timed=True,
     ),
     Experiment(
         "tables",
