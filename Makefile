@@ -25,7 +25,7 @@ demo: .venv/core
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
 	@touch $@
 
-# Everything that the paper shows, until its claims are decided; resumes where it stopped. `make paper-linear` runs one.
+# All experiments of the paper, until its claims are decided; resumes an interrupted run. `make paper-linear` runs one.
 # `make paper ENGINE=ray` computes on the Ray cluster at RAY_ADDRESS, or on a new one on this machine.
 ENGINE ?= local
 NEEDED := .venv/core $(if $(filter ray,$(ENGINE)),.venv/ray)
@@ -47,8 +47,8 @@ check: .venv/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Two processes, a file to each at a time; programs that one has compiled serve the other, and the next run. The two share
-# the cores already, so that linear algebra must not split its work further.
+# Two processes, with one test file each at a time. They share compiled programs, also with the next run. The two already
+# use both cores, so linear algebra must not use more threads.
 PYTEST := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/xla JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2 \
 	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
@@ -62,7 +62,7 @@ test-ray: .venv/dev .venv/ray
 test-all: check
 	$(PYTEST) -m 'heavy or not heavy'
 
-# The lowest versions of the direct dependencies. Old packages warn about new ones, so warnings are no errors here.
+# The lowest versions of the direct dependencies. Old packages warn about new ones, so warnings are not errors here.
 .venv-lowest/done: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e '.[test]'

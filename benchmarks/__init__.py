@@ -1,4 +1,4 @@
-"""Measurements, side by side in one run; see README.md in this folder."""
+"""Measurements; see README.md in this folder."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Cold start: how long it takes until something happens."""
+"""Cold start: the time of imports and of the first results."""
 
 import os
 import subprocess

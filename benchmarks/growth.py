@@ -1,4 +1,4 @@
-"""What a round costs as the data, the features, the arms and the seeds grow; and that nothing compiles twice."""
+"""The time of a round as the data, the features, the arms and the seeds grow; nothing may compile twice."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -28,7 +28,7 @@ def rows(
     arms: tuple[int, ...] = ARMS,
     seeds: tuple[int, ...] = SEEDS,
 ) -> list[Measurement]:
-    """One row a form, with the exponent that fits the times."""
+    """One row per form, with the exponent that fits the times."""
     linear, logistic = vits.models.linear(20), vits.models.logistic(20)
     forms = {
         "quadratic": (vits.make("vits_ii", linear), "0 +- 0.1"),
@@ -68,7 +68,7 @@ def in_rounds(name: str, policy: Policy, rounds: tuple[int, ...], goal: str) -> 
 
 
 def _filled(policy: Policy, t: int) -> Any:
-    """A state with t observations, which it gets without learning from them."""
+    """A state with t observations, inserted without learning from them."""
     keys = jax.random.split(jax.random.key(1), t)
     features = jax.vmap(lambda key: jax.random.normal(key, (20,)) / 20.0)(keys)
     observe = policy.posterior.potential.observe

@@ -1,7 +1,7 @@
 """VITS-II on the paper's network 20 -> 20 -> 20 -> 1, 861 parameters.
 
-A step that looks at all of 500 observations, and a round as the paper preset plays it: ten steps of 64 observations and
-an inverse that is frozen within the round.
+Measured are a step that uses 500 observations, and a round as in the preset `paper`: ten steps with 64 observations
+each and an inverse that is frozen within the round.
 """
 
 import re
@@ -22,7 +22,7 @@ from vits.types import Observation, State
 
 DIM, HORIZON, STEPS, BATCH = 20, 1000, 10, 64
 SETTLING = 20
-"""Rounds that bring a posterior which was handed its data at once to where it would have been."""
+"""Rounds until a posterior that got its data at once is close to one that learned them one by one."""
 
 
 def rows(*, width: int = 20, rounds: int = 500, repeats: int = 20) -> list[Measurement]:
@@ -35,8 +35,8 @@ def rows(*, width: int = 20, rounds: int = 500, repeats: int = 20) -> list[Measu
 
     @jax.jit
     def products(A: Any, B: Any, D: Any) -> Any:
-        # As many as a round has, one after the other, so that both are timed for as long: with A = I and D D' = 2 I
-        # every one of them gives back what it began with.
+        # As many products as a round has, one after the other, so that both sides take about as long: with A = I and
+        # D D' = 2 I each product returns its input.
         return jax.lax.fori_loop(0, STEPS, lambda _, s: (A @ s[0], (s[1] @ s[1].T - A) @ s[1]), (B, D))
 
     hessian = eqx.filter_jit(lambda data, points: potential.derivatives(data, points).curvature.matrix)
@@ -52,7 +52,7 @@ def rows(*, width: int = 20, rounds: int = 500, repeats: int = 20) -> list[Measu
     }
     seconds = seconds_by_turn(works, repeats=repeats)
     steps, three_products = (seconds["more steps"] - seconds["one step"]) / STEPS, seconds["products"] / STEPS
-    # The middle of what the turns say: runs this long never meet a quiet machine from beginning to end.
+    # The median over turns, because the machine is never idle for a whole run of this length.
     ratio, step = float(np.median(steps / three_products)), float(np.median(steps))
     parts = ", ".join(f"{part} {1e3 * np.median(seconds[part]):.1f}" for part in ("gradients", "Gauss-Newton"))
     flops = 2.0 * mean.size**2 * (3 * mean.size + rounds)
@@ -76,7 +76,7 @@ def rows(*, width: int = 20, rounds: int = 500, repeats: int = 20) -> list[Measu
 
 
 def _round_row(name: str, width: int, repeats: int) -> Measurement:
-    """A round of ten steps against the products that the recursion cannot do without, in the same run."""
+    """A round of ten steps against the products that the recursion needs, in the same run."""
     form = {"curvature": "gauss_newton"} if name == "vits_ii" else {}
     policy = vits.make(
         name,
@@ -155,12 +155,12 @@ def _settled(policy: Thompson, rounds: int) -> State:
 
 
 def _peak_memory(width: int) -> float:
-    """In GiB, of a process of its own that plays a few rounds with room for all of them."""
+    """Peak memory, in GiB, of a separate process that plays a few rounds with room for all of them."""
     command = [sys.executable, "-m", "benchmarks.network", str(width)]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) / 2**20
 
 
 if __name__ == "__main__":
     vits.simulate(0, vits.environments.quadratic(zeta=0.1), _policy(STEPS, int(sys.argv[1])), 5, seeds=1)
-    # Not getrusage, whose maximum a process takes over from the one that started it.
+    # Not getrusage, whose maximum is inherited from the parent process.
     print(re.findall(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[0])

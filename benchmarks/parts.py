@@ -1,4 +1,4 @@
-"""Where a round of VITS-II at d = 20 goes: processor time of its parts, on one thread, a batch of seeds at once."""
+"""The parts of a round of VITS-II at d = 20: their processor time on one thread, for a batch of seeds."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ from benchmarks.timing import Measurement, Work
 
 DIM, ARMS, STEPS = 20, 50, 10
 LOOP = 100
-"""Repetitions within one program, so that calling it costs nothing."""
+"""Repetitions within one program, so that the time of the call is negligible."""
 
 
 def rows(*, seeds: int = 25, horizon: int = 300, repeats: int = 5) -> list[Measurement]:
-    """Microseconds of a round and seed."""
+    """Microseconds per round and seed."""
     works = _whole(seeds, horizon) | _pieces(seeds)
     rounds = {name: seeds * (horizon if name in _whole_names() else LOOP) for name in works}
     seconds = _least_cpu(works, repeats)

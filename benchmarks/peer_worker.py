@@ -1,7 +1,7 @@
 """The peers' side of the comparison, run by their own Python: one JSON question a line, one JSON answer a line.
 
-The file given as argument holds rounds that our environments drew: the peers play the very same ones, and are not
-charged for drawing them.
+The file given as argument has rounds that our environments drew. The peers play the same rounds, and the time for
+drawing them does not count.
 """
 
 import json

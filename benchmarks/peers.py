@@ -1,4 +1,4 @@
-"""Whole simulations and single calls, against the libraries that one would pick instead.
+"""Whole simulations and single calls, against other libraries.
 
 Both play the same rounds of the same seeds on the same machine, in turns.
 """
@@ -52,7 +52,7 @@ def rows(*, seeds: int = 50, horizon: int = 1000, peer_seeds: int = 2) -> list[M
 
 
 def world(model: str) -> Environment:
-    """The bandit in which a model is at home."""
+    """A bandit whose rewards follow the model."""
     make = {"linear": vits.environments.linear, "logistic": vits.environments.fixed_logistic}
     return make[model](dim=DIM, num_arms=ARMS)
 
@@ -87,7 +87,7 @@ def worker(file: Path) -> Iterator[Any]:
 
 @contextmanager
 def on_one_core() -> Iterator[int]:
-    """This thread, on the first of its cores, whose number is for others to go there too: cores differ in pace."""
+    """Run this thread on the first of its cores and return the core's number, because cores differ in speed."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:

@@ -1,4 +1,4 @@
-"""VITS-II on the linear bandit as one would write it plainly in NumPy: one seed after the other."""
+"""VITS-II on the linear bandit in plain NumPy, one seed after the other."""
 
 import numpy as np
 from numpy.typing import NDArray

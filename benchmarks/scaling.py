@@ -1,4 +1,4 @@
-"""How long finished runs would take on more cores: a simulation from the measured times of their cells.
+"""The time of finished runs on more cores, simulated from the measured times of their cells.
 
 `python -m benchmarks.scaling FOLDER...` takes the folders of finished runs. Cells are given to cores as the Ray engine
 does: one core each, the longest first. Only the schedule is simulated: no start-up, no compilation, no network,
@@ -32,7 +32,7 @@ class Scaling(NamedTuple):
 
     @property
     def enough(self) -> int:
-        """The number of cores from which on the longest cell alone decides."""
+        """The number of cores from which on the longest cell determines the time."""
         return next((cores for cores, wall in self.walls.items() if wall <= 1.001 * self.longest), 0)
 
 

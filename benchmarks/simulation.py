@@ -8,7 +8,7 @@ from benchmarks.timing import PEAK, Measurement, best_seconds, peak_flops, peak_
 
 ZETA, STEPS = 0.1, 10
 REPEATS = 5
-"""Turns: a second on all cores seldom meets a quiet moment of a shared machine."""
+"""Number of turns; several, because a shared machine is rarely idle for a second on all cores."""
 COMMON = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "vits_ii": {"step_size": 0.9, "num_steps": STEPS},
@@ -20,7 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 
 def products(algorithm: str, dim: int, arms: int) -> float:
-    """Floating-point operations of the products that a round's equations ask for; README.md says which."""
+    """Floating-point operations of the products in the equations of a round; README.md lists them."""
     d = float(dim)
     recursion = {
         "vits_ii": STEPS * (6.0 * d**3 + 6.0 * d**2),
@@ -33,9 +33,9 @@ def products(algorithm: str, dim: int, arms: int) -> float:
 
 
 def rows(*, seeds: int = 50, horizon: int = 1000, numpy_seeds: int = 1, large_dim: int = 200) -> list[Measurement]:
-    """Rounds a second of each algorithm at d = 20, and of VITS-II at a large d."""
+    """Rounds per second of each algorithm at d = 20, and of VITS-II at a large d."""
     small = throughput(list(SETTINGS), dim=20, arms=50, seeds=seeds, horizon=horizon, numpy_seeds=numpy_seeds)
-    # Past t = d: before that, every observation is news to some direction, and repairs of the inverse are the cost.
+    # Beyond t = d: before, every observation is in a new direction, and repairs of the inverse take most of the time.
     horizon = max(2, 2 * horizon // 5)
     return small + throughput(["vits_ii"], dim=large_dim, arms=50, seeds=min(seeds, 4), horizon=horizon, numpy_seeds=0)
 

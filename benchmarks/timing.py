@@ -1,4 +1,4 @@
-"""The clocks, the limit of the machine, and the shape of a row."""
+"""Timers, the peak of the machine, and the row of a table."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class Measurement(NamedTuple):
 def seconds_by_turn(works: Mapping[str, Work], repeats: int = 3) -> dict[str, Float[np.ndarray, " repeats"]]:
     """The seconds of every run of each work, after one that warms it up.
 
-    The works take turns, so that whatever else the machine does meanwhile slows them all.
+    The works take turns, so that other work on the machine slows all of them.
     """
     for work in works.values():
         work()

@@ -1,6 +1,6 @@
 """Wide generalised linear models: a table with 126 columns and one posterior per arm, and growth in the features.
 
-The table is mushroom's where `VITS_DATA` has it, else one of the same shape: 22 properties, coded as ones and zeros.
+The table is mushroom if `VITS_DATA` has it, else one of the same shape: 22 properties, coded as ones and zeros.
 The arms are the classes, and the right one pays 1.
 """
 
@@ -24,7 +24,7 @@ from vits.policies import Thompson
 from vits.types import Observation, State
 
 ALGORITHMS = {"vits_ng": 1.0, "laplace_ts": 1.0, "vits_ii": 2.0}
-"""How many times the time of the fastest peer each may take."""
+"""The goal for each algorithm, as a multiple of the time of the fastest peer."""
 SETTINGS: dict[str, dict[str, Any]] = {"all data": {}, "folding": {"fold_after": 1}}
 DIMS = (100, 200, 500, 1000, 2000)
 ROUNDS = 3

@@ -24,7 +24,7 @@ def public_modules(package: str) -> list[str]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers: its `__all__`, or the public classes, functions and documented values that it defines."""
+    """The names in `__all__` of a module, or else the public classes, functions and documented values it defines."""
     if hasattr(module, "__all__"):
         return [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
     values = {name for _, name in ModuleAnalyzer.for_module(module.__name__).find_attr_docs()}
@@ -37,7 +37,7 @@ def public_names(module: ModuleType) -> list[str]:
 
 
 def directive(module: ModuleType, name: str) -> str:
-    """How autodoc is asked for one name."""
+    """The autodoc directive for one name."""
     value = getattr(module, name)
     if inspect.isclass(value) and get_origin(value) is None:
         return f".. autoclass:: {name}\n   :members:\n"
@@ -57,7 +57,7 @@ def page(package: str) -> str:
         module = importlib.import_module(name)
         own = [member for member in public_names(module) if id(getattr(module, member)) not in seen]
         seen |= {id(getattr(module, member)) for member in own}
-        if hasattr(module, "__all__"):  # sorted by name; functions are what most readers look for
+        if hasattr(module, "__all__"):  # sorted by name, functions first, because most readers look for them
             own.sort(key=lambda member: inspect.isclass(getattr(module, member)))
         if name != package:
             parts.append(f"## {name}\n")

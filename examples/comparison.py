@@ -1,4 +1,4 @@
-"""Our algorithms and bayesianbandits, on the same rows in the same order with the same luck."""
+"""Our algorithms and bayesianbandits, on the same rows in the same order with the same random rewards."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ def play(name: str, world: Classification, given: argparse.Namespace, model: str
 
 
 def always(world: Classification, given: argparse.Namespace, arm: int) -> simulation.Trace:
-    """What one arm brings in all rounds."""
+    """Play one arm in all rounds."""
     return simulation.replay(0, world, np.full((given.seeds, given.rounds), arm), seeds=given.seeds)
 
 

@@ -1,4 +1,4 @@
-"""To eat or to leave a mushroom: python -m examples.mushroom, with VITS_DATA set to the folder of data sets."""
+"""Eat a mushroom or leave it: python -m examples.mushroom, with VITS_DATA set to the folder of data sets."""
 
 from examples import comparison
 

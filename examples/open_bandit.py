@@ -13,7 +13,7 @@ PRIOR = ([-5.0], [[1.0]])
 
 
 def log_of(impressions: obd.Impressions, rows: slice) -> offline.Log:
-    """The log without what is known of users: every item has a click rate of its own."""
+    """The log without features of users: every item has its own click rate."""
     context = np.ones((len(impressions.item[rows]), 1))
     return offline.Log(context, impressions.item[rows], impressions.click[rows], impressions.propensity[rows])
 
@@ -25,7 +25,7 @@ def agent_of(name: str, num_items: int, seed: int = 0) -> vits.Agent:
 
 
 def main() -> None:
-    """Both estimates, beside what the two policies that wrote the logs earned themselves."""
+    """Both estimates, and the rewards of the two policies that wrote the logs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=10)

@@ -1,4 +1,4 @@
-"""What is done to an algorithm: one history of ordinary rounds, spoiled in one way.
+"""The cases of the fault campaign: a history of ordinary rounds with one fault.
 
 A fault may change the whole history, one observation in its middle, the menu of the round after it, or a
 hyperparameter. Everything is made by NumPy in double precision, and rounded to the working precision later.
@@ -28,22 +28,22 @@ class History(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """One way to spoil a run."""
+    """One fault in a run."""
 
     name: str
     history: Callable[[History], History] = lambda history: history
     observation: Callable[[Any, Any], tuple[Any, Any]] | None = None
-    """Features and reward of the observation in the middle, as they are handed over instead."""
+    """Replaces features and reward of the observation in the middle."""
     menu: Callable[[Float[np.ndarray, "arms dim"]], Any] | None = None
-    """The arms on offer after the last round, spoiled."""
+    """Replaces the arms on offer after the last round."""
     settings: Callable[[str], dict[str, Any] | None] = lambda name: {}
-    """Hyperparameters for an algorithm; None if it has none that the fault could touch."""
+    """Hyperparameters for an algorithm; None if the fault does not apply to it."""
     model: str = "linear"
     dim: int = DIM
     arms: int = ARMS
 
     def applies(self, algorithm: str) -> bool:
-        """Whether the fault means anything to an algorithm."""
+        """Whether the fault applies to an algorithm."""
         row = catalogue.algorithm(algorithm)
         if self.model == "logistic" and (row.linear_only or not row.learns):
             return False

@@ -1,13 +1,13 @@
 """The fault campaign: every algorithm, every fault, in both precisions, plain, compiled and in a batch.
 
-Every case has to end in one of four ways, and none in the fifth:
+Every case must end in one of the first four ways, never in the fifth:
 
-    right      the posterior is what it should be of all data
+    right      the posterior is that of all data
     refused    a named error, before anything changed
-    recovered  an update was rejected (the state bit for bit as before) or mended, which is counted, and the posterior
-               is what it should be of all other data
-    reported   the posterior is not, and the diagnostics of the rounds say so: steps too long, or cut
-    silent     the posterior is not, and nothing says so
+    recovered  an update was rejected (the state is bit for bit as before) or repaired, which is counted, and the
+               posterior is that of all other data
+    reported   the posterior is wrong, and the diagnostics of the rounds say so: steps too long, or cut
+    silent     the posterior is wrong, and nothing says so
 """
 
 import itertools
@@ -30,10 +30,10 @@ OUTCOMES = ("right", "refused", "recovered", "reported", "silent")
 PRECISIONS = (False, True)
 MODES = ("plain", "jit", "vmap")
 JAX_REFUSES = ("Error interpreting argument", "is not a valid JAX array type")
-"""How JAX itself turns away, at the door of a program, what is no array of numbers."""
+"""Errors of JAX for arguments that are not arrays of numbers."""
 
 FORGET = 100
-"""Cases after which compiled programs are dropped: a process can map only so many."""
+"""Compiled programs are dropped after this many cases, because a process can map only a limited number."""
 
 CAPACITY = 64
 BATCH = 3
@@ -62,14 +62,14 @@ class Result(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What is kept of an update: its diagnostics, and whether it left the state bit for bit as it was."""
+    """The diagnostics of an update, and whether it left the state bit for bit as it was."""
 
     info: Any
     unchanged: Any
 
 
 def cases(algorithms: Iterable[str] = ALGORITHMS, faults: Iterable[Fault] = FAULTS) -> list[Case]:
-    """All cases that mean something."""
+    """All cases in which the fault applies."""
     grid = itertools.product(PRECISIONS, algorithms, faults, MODES)
     return [Case(a, fault, double, mode) for double, a, fault, mode in grid if fault.applies(a)]
 
@@ -84,7 +84,7 @@ def run(selected: Iterable[Case], build: Callable[..., Any] = vits.make) -> Iter
 
 
 def table(results: Iterable[Result], by: Callable[[Result], str]) -> dict[str, Counter[str]]:
-    """Outcomes counted by whatever `by` says."""
+    """Outcomes counted by the key that `by` returns."""
     counts: dict[str, Counter[str]] = {}
     for result in results:
         counts.setdefault(by(result), Counter())[result.outcome] += 1
@@ -107,7 +107,7 @@ def _outcome(case: Case, build: Callable[..., Any]) -> tuple[str, str]:
 
 
 class Found(NamedTuple):
-    """What a run gave: the rounds, the states at its start and end, and whether the neighbours were disturbed."""
+    """The result of a run: the rounds, the states at its start and end, and whether the neighbours were disturbed."""
 
     rounds: Round
     start: Any
@@ -143,7 +143,7 @@ def _play(case: Case, policy: Any) -> Found:
 
 
 def _in_a_batch(policy: Any, start: Any, keys: Any, rows: Any, middle: Any, clean: Any) -> tuple[Round, Any, bool]:
-    """The fault in the middle of a batch; `disturbed` says that its neighbours are not what they are without it."""
+    """A batch with the fault in the middle; `disturbed` says that its neighbours differ from a run without it."""
     if jax.tree.map(jnp.shape, middle) != jax.tree.map(lambda x: x.shape[1:], rows) or not _all_floats(middle):
         _vmapped_step(policy, jax.tree.map(lambda x: jnp.stack([x] * BATCH), start), keys[HALF], _repeated(middle))
     poisoned = jax.tree.map(lambda all_rows, row: all_rows.at[HALF].set(jnp.asarray(row, all_rows.dtype)), rows, middle)
@@ -200,7 +200,7 @@ def _model(fault: Fault) -> Any:
 
 
 def _needed(case: Case) -> dict[str, Any]:
-    """What an algorithm cannot do without."""
+    """The hyperparameters that an algorithm requires."""
     sizes = {"num_arms": case.fault.arms, "capacity": CAPACITY}
     return {name: size for name, size in sizes.items() if name in algorithms.hyperparameters(case.algorithm)}
 
@@ -213,7 +213,7 @@ def _observations(history: Any) -> Observation:
 
 
 def _poisoned(fault: Fault, rows: Observation) -> Observation:
-    """The observation in the middle, as it is handed over."""
+    """The observation in the middle, with the fault."""
     row = jax.tree.map(lambda x: x[HALF], rows)
     if fault.observation is None:
         return row

@@ -1,4 +1,4 @@
-"""What folding costs: posteriors that have expanded old observations, against the best Gaussian for all of them."""
+"""The error of folding: posteriors with folded observations, against the best Gaussian for all observations."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
@@ -34,11 +34,11 @@ PROBLEMS = (
 )
 ALGORITHMS = ("vits_ng", "vits_ii", "laplace_ts")
 FOLDS = (1, 50, None)
-"""Observations that stay as they are; None for all."""
+"""Observations that are not folded; None for all."""
 
 
 class Distance(NamedTuple):
-    """How far a posterior is from the best, averaged over data sets.
+    """The distance of a posterior from the best one, averaged over data sets.
 
     `mean` is the distance of the means in standard deviations, over all directions together, `variance` the largest
     relative error of a variance along any direction.

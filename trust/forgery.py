@@ -21,7 +21,7 @@ from trust.mutations import KINDS
 from vits.agent.errors import CapacityFull, RejectedUpdate
 
 MEMORY = 512.0
-"""MiB by which the peak of memory may grow, programs that are compiled on the way included."""
+"""MiB by which the peak of memory may grow, including compiled programs."""
 
 RESULTS = ("refused", "works", "rejects", "traceback", "impossible")
 FAILURES = ("traceback", "impossible")
@@ -35,7 +35,7 @@ def phi(context: float, arm: str) -> list[float]:
 
 
 class Sample(NamedTuple):
-    """An agent to forge: how it is made, what it decides on, and what `load` needs."""
+    """An agent to forge: how to make it, the arguments of its decisions, and those of `load`."""
 
     make: Callable[[], vits.Agent]
     context: Any
@@ -67,7 +67,7 @@ SAMPLES = {
 
 
 class Outcome(NamedTuple):
-    """What became of one file."""
+    """The outcome for one file."""
 
     kind: str
     sample: str
@@ -90,7 +90,7 @@ class Found(NamedTuple):
 
     @property
     def failures(self) -> list[Outcome]:
-        """What must not happen."""
+        """The outcomes that must not occur."""
         return [outcome for outcome in self.outcomes if outcome.result in FAILURES]
 
     @property
@@ -106,7 +106,7 @@ def run(
     samples: tuple[str, ...] = tuple(SAMPLES),
     step: Callable[[], object] = lambda: None,
 ) -> Found:
-    """Change files, one after the other, and see what becomes of each.
+    """Change files at random, load each and use the agent.
 
     Args:
         mutations: how many.
@@ -170,7 +170,7 @@ def _used(agent: vits.Agent, path: Path, sample: Sample) -> tuple[str, str]:
 
 
 def _impossible(agent: vits.Agent) -> str:
-    """What is wrong with an agent that was loaded, by other code than that which loads."""
+    """What is wrong with a loaded agent, checked by code that is independent of loading."""
     snapshot, found = agent._snapshot, agent.diagnostics()
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves((snapshot.policy_arrays, snapshot.state_arrays))]
     if not all(np.all(np.isfinite(leaf)) for leaf in leaves):

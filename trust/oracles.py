@@ -1,4 +1,4 @@
-"""What is right: each algorithm against something that can be known.
+"""References for the fault campaign: each algorithm is compared with a known result.
 
 | algorithms | on the linear model | on the logistic model |
 |---|---|---|
@@ -26,14 +26,14 @@ from vits.algorithms.laplace import TOLERANCE as NEWTON
 from vits.inference.variational import exact_inverse
 
 RARE = 1e-7
-"""How improbable a draw may be before it counts as wrong: about one false alarm in a thousand campaigns."""
+"""A draw that is less probable than this counts as wrong: about one false alarm in a thousand campaigns."""
 
 FIRST_ORDER = 0.35
-"""How far deviations may be from the recursion with exact inverses where the inverse is followed to first order."""
+"""Largest relative error of deviations, against the recursion with exact inverses, for a first-order inverse."""
 
 
 class Evidence(NamedTuple):
-    """What an oracle looks at: the data accepted, the steps taken, and the state at the start and at the end."""
+    """The input of an oracle: the data accepted, the steps taken, and the state at the start and at the end."""
 
     features: Rows
     rewards: Vector
@@ -51,7 +51,7 @@ class Evidence(NamedTuple):
 
 
 def verdict(algorithm: str, seen: Evidence) -> tuple[bool, str]:
-    """Whether a posterior is right, and by how much it is not; where that cannot be known, it is not right."""
+    """Whether a posterior is right, and its errors. Without a reference it does not count as right."""
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
             errors = ORACLES.get(algorithm, finite)(seen)
@@ -181,7 +181,7 @@ def mixture(seen: Evidence) -> Errors:
         cross = np.einsum("kij,kj->i", precisions, means) - seen.precision * np.sum(starts[arm], axis=0)
         total = gram + seen.precision * np.eye(dim)
         try:
-            # Not by eigenvalues: beside one of 1e20, they tell nothing about the others.
+            # Not by eigenvalues: next to one of 1e20, rounding hides the others.
             root = np.linalg.cholesky(total)
         except np.linalg.LinAlgError:
             return {f"precision of arm {arm}": (np.inf, tolerance)}
@@ -194,12 +194,12 @@ def mixture(seen: Evidence) -> Errors:
 
 
 def indifferent(seen: Evidence) -> Errors:
-    """There is nothing to know."""
+    """Nothing is learned, so there is nothing to compare."""
     return {}
 
 
 def finite(seen: Evidence) -> Errors:
-    """For an algorithm without an oracle of its own: no number of its state may be infinite or NaN."""
+    """For an algorithm without a reference: no number of its state may be infinite or NaN."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(seen.end)]
     bad = sum(int(np.sum(~np.isfinite(leaf))) for leaf in leaves if leaf.dtype.kind == "f")
     return {"numbers that are not finite": (float(bad), 0.0)}
@@ -231,7 +231,7 @@ def _best(seen: Evidence, *, variational: bool) -> Gaussian:
 
 
 def _on_the_way(seen: Evidence, truth: Gaussian) -> Errors:
-    """Steps of first order need not have arrived; of the divergence from the truth, a twentieth may be left."""
+    """First-order steps need not have converged; a twentieth of the divergence from the truth may remain."""
     dim = len(truth.mean)
     mean, sqrt_cov = (np.asarray(x, np.float64) for x in seen.posterior.moments(seen.end))
     left = reference.divergence(mean, sqrt_cov, truth)

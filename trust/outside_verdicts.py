@@ -1,10 +1,10 @@
-"""Our verdicts beside those of AdaStop (Mathieu et al., TMLR 2024) on the same regrets, as an outside check.
+"""Our verdicts and those of AdaStop (Mathieu et al., TMLR 2024) on the same regrets, as an outside check.
 
-AdaStop compares unpaired means by permutation tests in a fixed number of blocks. It has no margin: its "equal" says
-that no difference was found. So its verdict and ours must never point in opposite directions, and what AdaStop tells
-apart without pairs, pairs must tell apart too or find to be within the margin.
+AdaStop compares unpaired means by permutation tests in a fixed number of blocks. It has no margin: its "equal" means
+that no difference was found. So its verdict and ours must never point in opposite directions. And if AdaStop finds a
+difference without pairs, we must find it too, or find that it is within the margin.
 
-AdaStop is no dependency. Give its package a virtual environment of its own and run this file there:
+AdaStop is not a dependency. Install it in a separate virtual environment and run this file there:
 
     python -m venv .venv-adastop && .venv-adastop/bin/pip install adastop scipy jaxtyping
     PYTHONPATH=src .venv-adastop/bin/python trust/outside_verdicts.py
@@ -35,7 +35,7 @@ def main() -> None:
     """Print both verdicts on every pair; an opposite one ends with an error."""
     regrets = dict(np.load(Path(__file__).parents[1] / "tests" / "fixtures" / "regrets.npz"))
     regrets = {name: values.astype(float) for name, values in regrets.items()}
-    # Shuffled and a third larger: a difference that is there, without pairs.
+    # Shuffled and a third larger: a true difference between unpaired values.
     regrets["1.3 lin_ts"] = 1.3 * np.random.default_rng(0).permutation(regrets["lin_ts"])
     for first, second in PAIRS:
         less, more = (

@@ -1,4 +1,4 @@
-"""What posteriors should be, computed anew from all data at once, in double precision, by NumPy alone."""
+"""Reference posteriors, computed from all data at once, in double precision, with NumPy only."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Gaussian(NamedTuple):
 
 
 class Distance(NamedTuple):
-    """How far a Gaussian is from a reference, along whichever direction is worst.
+    """The distance of a Gaussian from a reference, along the worst direction.
 
     `mean` is in standard deviations of the reference, `deviation` the relative error of a standard deviation.
     """
@@ -59,7 +59,7 @@ def sigmoid(f: Float[np.ndarray, "*n"]) -> Float[np.ndarray, "*n"]:
 
 
 CERTAIN = 1e-6
-"""How far from what it looks for a reference may end, in its own standard deviations."""
+"""The largest error of a reference, in its own standard deviations."""
 
 
 class NotConverged(ArithmeticError):
@@ -72,8 +72,8 @@ def logistic(
     """The best Gaussian for a logistic model under N(0, I / precision), by damped Newton steps.
 
     `variational`: the minimiser of the divergence to the posterior, its expectations by quadrature; else Laplace's.
-    It is certain of its answer, or says that it has none: the potential is at least as convex as the prior, so that
-    |theta - mode| <= |grad| / precision, whatever the features.
+    It raises `NotConverged` unless the result is certain: the potential is at least as convex as the prior, so
+    |theta - mode| <= |grad| / precision for all features.
     """
     dim, still = features.shape[1], np.zeros(len(rewards))
 
@@ -91,7 +91,7 @@ def logistic(
         return eta * features.T @ (p - rewards) + precision * mean, hessian
 
     def left(grad: Vector, hessian: Matrix) -> float:
-        """A bound on the way that is left, in standard deviations."""
+        """A bound on the remaining distance, in standard deviations."""
         return float(np.sqrt(np.linalg.norm(hessian, 2)) * np.linalg.norm(grad) / precision)
 
     mean = np.zeros(dim)

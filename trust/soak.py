@@ -24,7 +24,7 @@ from vits.types import Info, Observation, State
 
 DIM, ARMS = 5, 4
 CHUNK = 5_000
-"""Rounds in one call of the compiled program; what happened in them comes back as arrays."""
+"""Rounds in one call of the compiled program, which returns their diagnostics as arrays."""
 
 TOLERANCE = 0.01
 """Of a standard deviation, for the mean and for the deviations themselves, along the worst direction."""
@@ -34,7 +34,7 @@ MEMORY = 16.0
 
 
 class Soak(NamedTuple):
-    """What is run, for how long, how many of the last observations count, and the posterior that it should have."""
+    """A run: its policy, its length, the number of last observations that count, and the reference posterior."""
 
     name: str
     policy: PosteriorPolicy
@@ -44,7 +44,7 @@ class Soak(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What was found."""
+    """The measurements of a run."""
 
     name: str
     rounds: int

@@ -1,4 +1,4 @@
-"""What bounded storage costs: agents with the default storage, against agents that keep all observations."""
+"""The error of bounded storage: agents with the default storage, against agents that store all observations."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ PROBLEMS = {
 
 
 class Difference(NamedTuple):
-    """How the default storage differs from all data: the worst of all data sets.
+    """The difference between the default storage and all data: the worst of all data sets.
 
     `mean` is the distance of the means in standard deviations, per direction; `least` and `largest` are the ratios of
     variances over all directions. For a network, whose parameters are not identified, these are taken over the expected
