@@ -61,7 +61,7 @@ def test_the_commands_of_the_page_end_in_a_table_a_figure_and_a_report(copy):
     ]
     assert all(0.0 <= row["late_share"] <= 1.0 for row in rows)
     report = (folder / "report.html").read_text()
-    assert "the part of the regret that falls into the last tenth of the rounds" in report
+    assert "the share of the regret in the last tenth of the rounds" in report
     assert "data:image/png;base64," in report
     other = vits(copy, *second[:-2], *SMALLER, "--out", "other")
     assert "greedy" in other

@@ -173,3 +173,45 @@ def resolve(step_rule: str | StepRule, step_size: Scalar | float) -> StepRule:
     if isinstance(step_rule, StepRule):
         return step_rule
     return validate.choice("step_rule", step_rule, RULES)(step_size)
+
+
+class RoundPlan(NamedTuple):
+    """The steps of one round: h for the mean, h_B for B, their number, and the largest curvature along them."""
+
+    h: Scalar
+    h_B: Scalar
+    num_steps: Int[Array, ""] | int
+    curvature: Scalar
+    stiffness: Scalar
+    capped: Bool[Array, ""]
+
+    @property
+    def real_num_steps(self) -> Scalar:
+        """The number of steps as a real number."""
+        return jnp.asarray(self.num_steps, self.h.dtype)
+
+
+def round_plan(
+    rule: StepRule,
+    geometry: LocalGeometry,
+    num_steps: int,
+    *,
+    inflation: float = 1.0,
+    reach: float = math.inf,
+) -> RoundPlan:
+    """The steps of a round of a Gaussian variational posterior.
+
+    Args:
+        rule: the step rule.
+        geometry: where the steps are taken.
+        num_steps: the most steps.
+        inflation: the factor by which the curvature that moves B may be too large; h_B is shorter by this factor.
+        reach: the limit for B in a round, as the sum of h_B times the largest curvature over its steps.
+    """
+    plan = rule(geometry, num_steps)
+    inflated = inflation * geometry.curvature
+    h, h_B = plan.size, rule(geometry._replace(curvature=inflated), num_steps).size
+    longest = reach / (jnp.asarray(plan.num_steps, h.dtype) * inflated)
+    capped, h_B = plan.capped | (h_B > longest), jnp.minimum(h_B, longest)
+    stiffness = jnp.maximum(h * geometry.curvature, h_B * inflated)
+    return RoundPlan(h, h_B, plan.num_steps, geometry.curvature, stiffness, capped)

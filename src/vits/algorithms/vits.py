@@ -24,7 +24,6 @@ from vits import linalg, models, policies, potentials, steps, validate
 from vits.inference.base import GaussianPosterior
 from vits.inference.covariance import rows_of, sampled
 from vits.inference.guards import epsilon, exploded, guarded, is_drowned, is_unresolved
-from vits.inference.plan import RoundPlan, round_plan
 from vits.inference.square_root import SquareRoot, by_hessian, check_pattern
 from vits.inference.variational import (
     CurvatureRule,
@@ -108,12 +107,12 @@ class VITS(GaussianPosterior):
         last = jax.lax.fori_loop(1, plan.num_steps, step, first)
         return self._checked(observation, state, (start, first, last), plan, refreshed)
 
-    def _plan(self, state: VITSState, seen: Data) -> RoundPlan:
+    def _plan(self, state: VITSState, seen: Data) -> steps.RoundPlan:
         """The steps of a round whose first step uses these data."""
         largest = self.potential.largest_curvature(seen, state.mean, state.sqrt_cov)
         geometry = steps.LocalGeometry(self.potential, seen, state.mean, largest)
         limits = {"inflation": self.inflation, "reach": self.inverse.reach}
-        return round_plan(self.step_rule, geometry, self.num_steps, **limits)
+        return steps.round_plan(self.step_rule, geometry, self.num_steps, **limits)
 
     def _points(self, eps: Float[Array, "directions params"], mean: Vector, sqrt_cov: Matrix) -> Points:
         """theta = mu + B eps, and the mirror images if the draws are mirrored."""
@@ -140,7 +139,7 @@ class VITS(GaussianPosterior):
         observation: Observation,
         old: VITSState,
         path: tuple[VITSState, VITSState, VITSState],
-        plan: RoundPlan,
+        plan: steps.RoundPlan,
         refreshed: Bool[Array, ""],
     ) -> tuple[VITSState, Info]:
         """The state at the end of the round if it is healthy, else the old one; and the `Info` of the update.

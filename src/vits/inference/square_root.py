@@ -33,7 +33,6 @@ from vits import linalg, steps
 from vits.inference.base import Posterior
 from vits.inference.covariance import Root, check_structure
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
-from vits.inference.plan import RoundPlan, round_plan
 from vits.inference.variational import Draws
 from vits.potentials import AutodiffPotential, Data, Potential
 from vits.types import Info, Observation, Reason, Scalar, Vector
@@ -163,14 +162,14 @@ class SquareRoot(Posterior):
         columns = state.deviations.size + len(state.factor)
         return state.mean + state.root.times(linalg.normal(key, (columns,), state.mean.dtype))
 
-    def _plan(self, state: SquareRootState, seen: Data) -> RoundPlan:
+    def _plan(self, state: SquareRootState, seen: Data) -> steps.RoundPlan:
         """The steps of a round whose first step uses these data."""
         root = state.root
         is_matrix = self.rank > 0 and not isinstance(self.potential, AutodiffPotential)
         spread = root.matrix if is_matrix else jnp.sqrt(root.variances)
         largest = self.potential.largest_curvature(seen, state.mean, spread)
         geometry = steps.LocalGeometry(self.potential, seen, state.mean, largest)
-        return round_plan(self.step_rule, geometry, self.num_steps, inflation=self.inflation)
+        return steps.round_plan(self.step_rule, geometry, self.num_steps, inflation=self.inflation)
 
 
 def _distance(old: SquareRootState, new: SquareRootState) -> Scalar:
