@@ -46,23 +46,12 @@ def vits_ii_hf(
         A = mean over s of C' eps_s grad U(theta_s)'
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: as in `vits_i`; the largest stable step is smaller the fewer directions there are.
-        num_steps: as in `vits_i`.
         num_samples: gradients per step. By default twice the number of parameters if there are at most 64, else 40; and
             20 for plain draws.
-        step_rule: as in `vits_i`.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
-        start: as in `vits_i`.
-        inverse: as in `vits_ii`.
-        covariance: as in `vits_ii`.
-        rank: as in `vits_ii`.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits_ii` and `vits.algorithms`.
 
     Example:
         >>> import vits

@@ -21,6 +21,7 @@ from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
 from vits.inference.base import Posterior
+from vits.inference.covariance import MINIBATCH
 from vits.inference.guards import guarded
 from vits.models.network import Mlp, unflatten
 from vits.potentials import Data, Potential, SampleOptions
@@ -159,15 +160,12 @@ def last_layer_ts(
 
     Args:
         model: a network with a hidden layer, `vits.models.mlp(...)`.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         learning_rate: the step of Adam, which trains all parameters.
         num_steps: steps of Adam per round.
         data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`. By default each step of Adam uses
             64 observations. The posterior of the last layer uses all stored observations.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits
@@ -186,7 +184,3 @@ def last_layer_ts(
     if potential.prior.precision.ndim == 2:
         raise ValueError("last_layer_ts needs a prior with one variance, or one for each parameter, but got a matrix")
     return policies.Thompson(model, LastLayer(potential, model, jnp.asarray(learning_rate, float), num_steps))
-
-
-MINIBATCH = 64
-"""Default number of observations in a step of Adam."""

@@ -178,25 +178,17 @@ def vits_ng(
         P <- (1 - rho) P + rho E[hess U(theta)];   mu <- mu - rho P_new^-1 E[grad U(theta)];   theta ~ N(mu, P^-1)
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
         num_steps: the most steps per round. By default 2; and 10 if observations are folded, because folded ones are
             not used again, or if the covariance is not full.
         tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
-        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
-            no such form.
         covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". For networks, the
             last two store no matrix of the parameters, and each step uses a minibatch, of 64 by default.
         rank: rows of a low-rank precision, 20 by default.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits

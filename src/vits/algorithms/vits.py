@@ -221,21 +221,11 @@ def vits_i(
         mu <- mu - h grad U(theta);   B <- (I - h hess U(theta)) B + h B^-T;   theta = mu + B eps
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        step_size: what `step_rule` makes a step from; for "safe", the fraction of the largest stable step.
         num_steps: steps per round; a cap under `steps.theory`.
-        step_rule: "safe", "constant", "per_observation", or a rule from `vits.steps`.
         draws: "antithetic" (a mirrored pair) or "single" (the paper's).
         start: the first mean: the prior's ("mean"), or a draw from the prior ("draw", the paper's).
-        curvature: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-            `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, and "exact" where the model has
-            no such form.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits.algorithms`.
 
     Example:
         >>> import vits
@@ -273,26 +263,15 @@ def vits_ii(
         B <- (I - h A) B + h C';   C <- C (I - h (C'C - A));   A = hess U(theta)
 
     Args:
-        model: the reward model.
-        inverse_temperature: eta; the larger, the narrower the posterior.
-        prior_precision: lambda; the prior is N(0, I / (lambda eta)).
-        step_size: as in `vits_i`.
-        num_steps: as in `vits_i`.
-        step_rule: as in `vits_i`.
-        draws: as in `vits_i`.
-        start: as in `vits_i`.
         inverse: "first_order" (the paper's) or "frozen": C is constant within a round and repaired at its end, with one
             product per step instead of three. This is accurate while the steps of B in a round add up to at most
             1 / lmax; longer steps of B, but not of mu, are shortened, which `info.step_capped` reports.
-        curvature: as in `vits_i`.
         covariance: "full"; "low_rank", theta = mu + s eps + V' xi with deviations s and `rank` columns V; or
             "diagonal". The steps are those of B = [diag(s), V'] with an exact inverse (`vits.inference.square_root`).
             For networks no matrix of the parameters is stored, and each step uses 64 observations by default.
         rank: columns of a low-rank covariance, 20 by default.
-        data: prior, window, fold_after, minibatch, capacity; see `vits.potentials.DataOptions`.
 
-    Returns:
-        A policy.
+    Other arguments: see `vits_i` and `vits.algorithms`.
 
     Example:
         >>> import vits

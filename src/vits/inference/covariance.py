@@ -24,7 +24,7 @@ RANK = 20
 """Default number of rows of a low-rank covariance."""
 
 MINIBATCH = 64
-"""Default number of observations per step of a network whose covariance is not full."""
+"""Default number of observations per step of a network without a full covariance."""
 
 
 class Precision(NamedTuple):

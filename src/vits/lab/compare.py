@@ -198,9 +198,7 @@ def decide(
     Returns:
         The decision and the numbers behind it.
     """
-    first, second = (values[: min(len(first), len(second))] for values in (first, second))
-    both = np.isfinite(first) & np.isfinite(second)
-    values, references = first[both] - second[both], second[both]
+    values, references = _differences(first, second)
     pairs = len(values)
     if pairs < 2:
         nothing = Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
@@ -265,15 +263,22 @@ def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " other
 
     Seeds that failed in either (NaN), and those that only one has, are left out.
     """
-    first, second = (values[: min(len(first), len(second))] for values in (first, second))
-    both = np.isfinite(first) & np.isfinite(second)
-    difference = first[both] - second[both]
+    difference, references = _differences(first, second)
     pairs = len(difference)
     if pairs < 2:
         return Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
     mean, error = float(np.mean(difference)), float(np.std(difference, ddof=1) / np.sqrt(pairs))
     margin = half_width(error, pairs)
-    return Difference(mean, mean - margin, mean + margin, float(np.mean(second[both])), pairs)
+    return Difference(mean, mean - margin, mean + margin, float(np.mean(references)), pairs)
+
+
+def _differences(
+    first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " others"]
+) -> tuple[Float[np.ndarray, " pairs"], Float[np.ndarray, " pairs"]]:
+    """The differences over seeds that both have and that failed in neither, and the second's values there."""
+    first, second = (values[: min(len(first), len(second))] for values in (first, second))
+    both = np.isfinite(first) & np.isfinite(second)
+    return first[both] - second[both], second[both]
 
 
 def half_width(error: float, count: int) -> float:

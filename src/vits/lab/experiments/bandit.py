@@ -207,11 +207,9 @@ class RegretExperiment(Experiment):
     @override
     def only(self, names: list[str]) -> "RegretExperiment":
         """The same experiment with these contenders; an algorithm that is not among them joins at its defaults."""
-        known = {contender.label: contender for contender in self.contenders}
-        for name in names:
-            if name not in known and name not in catalogue.ALGORITHMS:
-                raise validate.unknown("algorithm", name, {*known, *catalogue.ALGORITHMS})
-        chosen = tuple(known.get(name, Contender(name, name)) for name in dict.fromkeys(names))
+        known = {name: Contender(name, name) for name in catalogue.ALGORITHMS}
+        known |= {contender.label: contender for contender in self.contenders}
+        chosen = tuple(validate.choice("algorithm", name, known) for name in dict.fromkeys(names))
         return dataclasses.replace(self, contenders=chosen)
 
 

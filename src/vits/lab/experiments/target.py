@@ -105,10 +105,8 @@ class TargetExperiment(Experiment):
     def only(self, names: list[str]) -> "TargetExperiment":
         """The same experiment with these contenders, of this preset or another."""
         known = {contender.label: contender for contender in (*self.available, *self.contenders)}
-        for name in names:
-            if name not in known:
-                raise validate.unknown("algorithm", name, known)
-        return dataclasses.replace(self, contenders=tuple(known[name] for name in dict.fromkeys(names)))
+        chosen = tuple(validate.choice("algorithm", name, known) for name in dict.fromkeys(names))
+        return dataclasses.replace(self, contenders=chosen)
 
 
 class Looks(NamedTuple):
