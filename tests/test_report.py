@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from vits.lab.experiments import compute, kl, linear
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Request, plan
 from vits.lab.experiments.engines import Monitor
+from vits.lab.plots import curves, style
 from vits.lab.report import html as markup
 from vits.lab.report import scorecard
 from vits.lab.report.page import comparisons, render
@@ -406,3 +408,13 @@ def test_a_run_from_the_command_line_leaves_its_report(tmp_path):
     text = Page((folder / "report.html").read_text()).text
     assert "vits run linear --preset quick --seeds 2 --horizon 10 --algorithms lin_ts,uniform" in text
     assert "Changed from the preset: seeds 2 instead of 20; horizon 10 instead of 1,000" in text
+
+
+def test_random_play_does_not_set_the_scale_of_a_figure():
+    rounds = np.arange(1, 11)
+    found = {"lin_ts": curves.Curve(rounds, 1.0 * rounds, None), "uniform": curves.Curve(rounds, 100.0 * rounds, None)}
+    figure, axes = plt.subplots()
+    curves._panel(axes, found, style.looks(found))
+    plt.close(figure)
+    assert [text.get_text() for text in axes.texts] == ["uniform: 1000 (off scale)"]
+    assert [line.get_label() for line in axes.lines] == ["lin_ts"]

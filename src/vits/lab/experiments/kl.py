@@ -193,7 +193,7 @@ class KLExperiment(TargetExperiment):
                     continue
                 exponent = float(np.log(medians[h, last] / medians[h, first]) / np.log(last / first))
                 own.append(compare.HOLDS if LINEAR[0] <= exponent <= LINEAR[1] else compare.FAILS)
-                evidence.append(f"{algorithm} at h={h:g}: exponent {exponent:.2f} up to kappa={last:g}")
+                evidence.append(f"{algorithm} at h={h:g}: exponent {exponent:.2f} up to kappa={last:g}: {own[-1]}")
             verdicts += own or [compare.INCONCLUSIVE]
         return compare.claim("kl-linear", compare.all_of(*verdicts), "; ".join(evidence), reading)
 

@@ -15,7 +15,7 @@ from vits.lab.plots import style
 from vits.lab.results import Key, Results, Summary, columns, cumulative, span
 
 OFF_SCALE = 3.0
-"""A curve that ends above this many times the median is named in a corner, because it would flatten the others."""
+"""A curve that ends above this many times the median of the others is named in a corner, or it would flatten them."""
 
 SLOPES = {"horizon": 0.5, "dim": 1.5}
 """The exponents of the regret bound, in the number of rounds and in the dimension."""
@@ -70,7 +70,7 @@ def draw(summary: Summary, curves: Mapping[Key, Curve | None], path: Path) -> Pa
 def _panel(axes: Axes, curves: dict[str, Curve | None], looks: dict[str, dict[str, Any]]) -> None:
     drawn = {name: found for name, found in curves.items() if found is not None}
     finals = {name: found.mean[-1] for name, found in drawn.items()}
-    limit = OFF_SCALE * np.median(list(finals.values()))
+    limit = OFF_SCALE * np.median([final for name, final in finals.items() if name != "uniform"] or [np.inf])
     shown = [name for name, final in finals.items() if final <= limit]
     for name in shown:
         rounds, mean, error = drawn[name]
@@ -81,6 +81,7 @@ def _panel(axes: Axes, curves: dict[str, Curve | None], looks: dict[str, dict[st
     notes += [f"{name}: every seed failed" for name in curves if name not in finals]
     axes.text(0.02, 0.97, "\n".join(notes), transform=axes.transAxes, va="top", fontsize=8.5, color=style.NOTE)
     axes.set_xlabel("round")
+    axes.locator_params(axis="x", nbins=5)
     axes.set_ylim(bottom=0)
     axes.margins(x=0)
     style.frame(axes)
