@@ -86,7 +86,7 @@ def test_there_is_room_for_all_rows_whatever_the_algorithm(algorithm, monkeypatc
 
 
 def test_rejected_updates_are_told_with_their_reason():
-    found = posterior_check.Comparison(
+    found = posterior_check.PosteriorComparison(
         "a", np.random.default_rng(0).standard_normal((9, 1)), np.zeros(1), np.ones(1), {"it was late": 3}, 0.0
     )
     assert "; 3 updates were rejected: it was late." in found.sentence

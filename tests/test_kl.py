@@ -10,7 +10,7 @@ from vits.lab import results
 from vits.lab.experiments import gaussian_target, kl
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.gaussian_target import Contender
+from vits.lab.experiments.gaussian_target import TargetContender
 from vits.lab.experiments.target import trajectory
 from vits.lab.report import views
 from vits.potentials import Prior
@@ -197,7 +197,9 @@ def test_rows_say_who_arrived_who_did_not_and_who_could_not(small):
 
 def test_an_algorithm_that_diverges_is_reported_as_such():
     """One plain draw cannot tell the curvature in four dimensions: at h = 0.9 the update is refused sooner or later."""
-    found = go(Contender("wild", "vits_ii_hf", {"draws": "plain", "num_samples": 1}), 1.0, 0.9, epsilon=1e-9, dim=4)
+    found = go(
+        TargetContender("wild", "vits_ii_hf", {"draws": "plain", "num_samples": 1}), 1.0, 0.9, epsilon=1e-9, dim=4
+    )
     assert found.diverged.tolist() == [True]
     assert found.steps == [np.inf]
     assert found.kl[0, -1] == np.inf
@@ -299,9 +301,9 @@ def test_nothing_run_nothing_claimed():
         ({"horizon": 0}, "horizon must be a whole number of at least 1, but is 0"),
         ({"epsilon": -1.0}, "epsilon must be a positive finite number"),
         ({"step_sizes": (0.1, 1.5)}, "step_sizes must be between 0 and 1"),
-        ({"contenders": (Contender("u", "uniform"),)}, "num_steps"),
-        ({"contenders": (Contender("l", "lmc_ts"),)}, "lmc_ts is no Gaussian"),
-        ({"contenders": (Contender("l", "lmc_ts", reading="tea"),)}, "unknown reading 'tea'"),
+        ({"contenders": (TargetContender("u", "uniform"),)}, "num_steps"),
+        ({"contenders": (TargetContender("l", "lmc_ts"),)}, "lmc_ts is no Gaussian"),
+        ({"contenders": (TargetContender("l", "lmc_ts", reading="tea"),)}, "unknown reading 'tea'"),
     ],
 )
 def test_bad_settings_are_refused_before_anything_runs(changes, message):

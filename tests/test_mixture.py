@@ -8,7 +8,7 @@ import pytest
 from scipy.special import digamma, gammaln, softmax
 
 import vits
-from vits.algorithms.mixture import Factors, Mixture, MixtureState
+from vits.algorithms.mixture import Mixture, MixtureFactors, MixtureState
 from vits.history import Buffer
 from vits.potentials import Prior
 from vits.types import Observation
@@ -33,7 +33,7 @@ def learnt(posterior: Mixture, state: MixtureState, x: Any, y: Any) -> MixtureSt
     return state
 
 
-def covariance(factors: Factors) -> np.ndarray:
+def covariance(factors: MixtureFactors) -> np.ndarray:
     return np.asarray(factors.sqrt_cov @ factors.sqrt_cov.transpose(0, 2, 1))
 
 
@@ -154,7 +154,7 @@ def test_the_sweeps_climb_to_a_maximum_of_the_evidence_bound(x64: None) -> None:
     u0, factors, bounds = np.asarray(state.prior_mean), state.factors, []
     sweep = eqx.filter_jit(posterior.sweep)
 
-    def named(f: Factors) -> dict[str, Any]:
+    def named(f: MixtureFactors) -> dict[str, Any]:
         parts = {"gamma": f.weight, "u": f.mean, "V": covariance(f), "alpha": f.shape, "beta": f.scale}
         return {name: np.asarray(value) for name, value in parts.items()}
 

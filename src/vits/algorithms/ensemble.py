@@ -39,7 +39,7 @@ TOLERANCE = 0.05
 Newton's method."""
 
 
-class View(NamedTuple):
+class MemberData(NamedTuple):
     """The data of the members in one round, the axis along which members differ, the factor by which steps must be
     shorter because the data are a sample, and a tilt for each member.
     """
@@ -69,7 +69,7 @@ class Perturbation(eqx.Module):
         """Add one observation, with independent noise for each member."""
 
     @abc.abstractmethod
-    def view(self, key: Key[Array, ""], potential: Potential, seen: Any) -> View:
+    def view(self, key: Key[Array, ""], potential: Potential, seen: Any) -> MemberData:
         """The data of one round."""
 
 
@@ -110,10 +110,10 @@ class Tilts(Perturbation):
         noise = scale * jax.random.normal(key, members.shape[:1], members.dtype)
         return TiltedData(data, kept * seen.tilts + jnp.outer(noise, observation.features))
 
-    def view(self, key: Key[Array, ""], potential: Potential, seen: TiltedData) -> View:
+    def view(self, key: Key[Array, ""], potential: Potential, seen: TiltedData) -> MemberData:
         """Shared data."""
         batch = potential.minibatch(key, seen.data)
-        return View(batch, None, potential.inflation(batch), seen.tilts)
+        return MemberData(batch, None, potential.inflation(batch), seen.tilts)
 
 
 class Copies(Undoable):
@@ -168,12 +168,12 @@ class NoisyCopies(Perturbation):
 
         return _stacked(jax.vmap(observe)(seen.data, w))
 
-    def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> View:
+    def view(self, key: Key[Array, ""], potential: Potential, seen: Copies) -> MemberData:
         """One data set per member, without tilts; a minibatch takes the same rows of all."""
         data = jax.vmap(potential.minibatch, (None, 0))(key, seen.data)
         num_members = seen.leaves[0].shape[0]
         inflations = jax.vmap(potential.inflation, axis_size=num_members)(data)
-        return View(data, 0, inflations[0], jnp.zeros((num_members, self.model.num_params)))
+        return MemberData(data, 0, inflations[0], jnp.zeros((num_members, self.model.num_params)))
 
     def _variance(self, theta: Vector, observation: Observation) -> Scalar:
         """The variance of a reward under the model.

@@ -30,7 +30,7 @@ from vits.potentials import BufferOptions, Prior
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
 
-class Factors(NamedTuple):
+class MixtureFactors(NamedTuple):
     """Dirichlet(weight) and, for every component, N(mean, sigma2 B B') InvGamma(shape, scale) with B = sqrt_cov.
 
     In the order of the literature: gamma, u, a square root of V, alpha and beta.
@@ -58,7 +58,7 @@ class Statistics(NamedTuple):
 class MixtureState(NamedTuple):
     """The factors, the means of their priors, and the data seen; a single component stores no data."""
 
-    factors: Factors
+    factors: MixtureFactors
     prior_mean: Float[Array, "components params"]
     history: History | None
 
@@ -89,7 +89,7 @@ class Mixture(Posterior):
         offsets = (eps - jnp.mean(eps, axis=0, keepdims=True)) @ sqrt_cov.T
         means = mean[None, :] + self.separation * jnp.sqrt(self.prior_scale / self.prior_shape) * offsets
         each = jnp.ones(self.num_components)
-        factors = Factors(
+        factors = MixtureFactors(
             weight=self.prior_weight * each,
             mean=means,
             sqrt_cov=jnp.broadcast_to(sqrt_cov, (self.num_components, *sqrt_cov.shape)),
@@ -124,7 +124,9 @@ class Mixture(Posterior):
         draws = mean + sigma[:, None] * jnp.einsum("kij,kj->ki", sqrt_cov, eps)
         return (weight / jnp.sum(weight)) @ draws
 
-    def sweep(self, factors: Factors, prior_mean: Float[Array, "components params"], history: History) -> Factors:
+    def sweep(
+        self, factors: MixtureFactors, prior_mean: Float[Array, "components params"], history: History
+    ) -> MixtureFactors:
         """One round of mean-field updates: responsibilities, then all factors.
 
         With a = u0 - u and d = V (X'Re + V0^-1 a) the new mean is u + d, and the textbook
@@ -154,7 +156,7 @@ class Mixture(Posterior):
         sqrt_cov = jax.vmap(_inverse_sqrt)(precision)
         whitened = jnp.einsum("kji,kj->ki", sqrt_cov, pull)  # d' V^-1 d = pull' V pull = |B' pull|^2
         before = square + jnp.einsum("ki,ij,kj->k", away, prior_precision, away)
-        return Factors(
+        return MixtureFactors(
             weight=self.prior_weight + total,
             mean=factors.mean + jnp.einsum("kij,kj->ki", sqrt_cov, whitened),
             sqrt_cov=sqrt_cov,
@@ -164,7 +166,7 @@ class Mixture(Posterior):
 
 
 def log_responsibilities(
-    factors: Factors, x: Float[Array, "n d"], residuals: Float[Array, "components n"]
+    factors: MixtureFactors, x: Float[Array, "n d"], residuals: Float[Array, "components n"]
 ) -> Float[Array, "components n"]:
     """log r_ik up to a constant in k: E log pi_k - 1/2 E log sigma2_k - 1/2 E (y_i - x_i' w_k)^2 / sigma2_k."""
     weight, _, sqrt_cov, shape, scale = factors
@@ -175,7 +177,7 @@ def log_responsibilities(
     return (log_weight - 0.5 * log_noise)[:, None] - 0.5 * misfit
 
 
-def conjugate_update(factors: Factors, observation: Observation) -> Factors:
+def conjugate_update(factors: MixtureFactors, observation: Observation) -> MixtureFactors:
     """The exact posterior of one component after an observation, by Potter's square-root update.
 
     With v = B'x, s = 1 + |v|^2 and e = y - x'u:
@@ -187,7 +189,7 @@ def conjugate_update(factors: Factors, observation: Observation) -> Factors:
     x, B = observation.features, sqrt_cov[0]
     v = B.T @ x
     direction, s, e = B @ v, 1.0 + v @ v, observation.reward - mean[0] @ x
-    return Factors(
+    return MixtureFactors(
         weight=weight + 1.0,
         mean=mean + (direction * (e / s))[None, :],
         sqrt_cov=shrunk(B, v, 1.0 / jnp.sqrt(s))[None, :, :],

@@ -6,13 +6,13 @@ import numpy as np
 
 from vits import validate
 from vits.datasets import records
-from vits.datasets.uci import Table
+from vits.datasets.uci import LabelledTable
 
 VALUE_OF = "value of "
 """Prefix of the names of features that are 0 or 1."""
 
 
-def read(path: str | Path, *, label: int = -1, separator: str = ",", header: bool = False) -> Table:
+def read(path: str | Path, *, label: int = -1, separator: str = ",", header: bool = False) -> LabelledTable:
     """The rows of a file as numbers, and the class of each.
 
     Args:
@@ -61,4 +61,4 @@ def read(path: str | Path, *, label: int = -1, separator: str = ",", header: boo
             raise ValueError(f"{path}, line {rows[first][0]}: {name} must be finite, but is {column[first]}")
         features.append(numbers[:, None])
         titles.append(name)
-    return Table(np.concatenate(features, axis=1), labels, tuple(titles))
+    return LabelledTable(np.concatenate(features, axis=1), labels, tuple(titles))

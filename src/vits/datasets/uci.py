@@ -54,7 +54,7 @@ SHUTTLE_CLASSES = 7
 SHUTTLE_NUMBERS = 9
 
 
-class Table(NamedTuple):
+class LabelledTable(NamedTuple):
     """Rows of numbers and the class of each, from 0; `names` are those of the columns."""
 
     features: Float[np.ndarray, "rows features"]
@@ -62,7 +62,7 @@ class Table(NamedTuple):
     names: tuple[str, ...]
 
 
-def mushroom(place: str | Path | None = None, *, edition: Edition = MUSHROOM) -> Table:
+def mushroom(place: str | Path | None = None, *, edition: Edition = MUSHROOM) -> LabelledTable:
     """8124 mushrooms, 22 properties of each as 126 zeros and ones; class 0 is edible, class 1 poisonous.
 
     Args:
@@ -85,10 +85,10 @@ def mushroom(place: str | Path | None = None, *, edition: Edition = MUSHROOM) ->
         rows.append(row)
     names = tuple(f"{name}={letter}" for name, letters in MUSHROOM_COLUMNS.items() for letter in letters)
     features = records.one_hot(list(zip(*rows, strict=True)), list(MUSHROOM_COLUMNS.values()))
-    return Table(features, np.asarray(labels), names)
+    return LabelledTable(features, np.asarray(labels), names)
 
 
-def shuttle(place: str | Path | None = None, *, editions: tuple[Edition, Edition] = SHUTTLE) -> Table:
+def shuttle(place: str | Path | None = None, *, editions: tuple[Edition, Edition] = SHUTTLE) -> LabelledTable:
     """58,000 states of a space shuttle's radiators, nine whole numbers each, in seven classes.
 
     Args:
@@ -106,4 +106,4 @@ def shuttle(place: str | Path | None = None, *, editions: tuple[Edition, Edition
             rows.append(records.numbers(where, "number", row))
             labels.append(records.between(where, "class", label, 1, SHUTTLE_CLASSES, whole=True))
     names = tuple(f"number {i}" for i in range(SHUTTLE_NUMBERS))
-    return Table(np.asarray(rows), np.asarray(labels, int) - 1, names)
+    return LabelledTable(np.asarray(rows), np.asarray(labels, int) - 1, names)

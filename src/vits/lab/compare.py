@@ -77,7 +77,7 @@ class Difference(NamedTuple):
         return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}] against {self.reference:.1f}, {self.pairs} pairs"
 
 
-class Decision(NamedTuple):
+class PairedVerdict(NamedTuple):
     """A verdict on one statement about paired seeds, and the numbers behind it."""
 
     verdict: str
@@ -184,7 +184,7 @@ def decide(
     *,
     alpha: float,
     margin: float = ALIKE,
-) -> Decision:
+) -> PairedVerdict:
     """The verdict on a statement about `first - second` at the first look that decides it.
 
     Args:
@@ -202,7 +202,7 @@ def decide(
     pairs = len(values)
     if pairs < 2:
         nothing = Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
-        return Decision(INCONCLUSIVE, nothing, np.nan, np.nan, np.nan, None)
+        return PairedVerdict(INCONCLUSIVE, nothing, np.nan, np.nan, np.nan, None)
     looks = np.unique([*range(FEWEST, pairs + 1, LOOK_EVERY), pairs])
     mean, deviation, skewness = moments(values, looks)
     low, high = ends(mean, deviation, skewness, looks, alpha)
@@ -215,7 +215,7 @@ def decide(
             break
     n = int(looks[chosen])
     known, seen = n >= FEWEST, values[:n]
-    return Decision(
+    return PairedVerdict(
         verdict,
         Difference(
             float(mean[chosen]),

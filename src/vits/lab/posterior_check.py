@@ -37,7 +37,7 @@ class Rows(NamedTuple):
     rewards: Float[np.ndarray, " n"]
 
 
-class Comparison(NamedTuple):
+class PosteriorComparison(NamedTuple):
     """Both posteriors, parameter by parameter; `draws` are the reference's."""
 
     algorithm: str
@@ -151,7 +151,7 @@ def check(
     num_draws: int = 1000,
     chains: int = 4,
     **hyperparameters: Any,
-) -> Comparison:
+) -> PosteriorComparison:
     """The distance of an algorithm's posterior from NUTS, after one pass over the data.
 
     Args:
@@ -179,7 +179,7 @@ def check(
     mean, deviation, rejections = _posterior(policy.posterior, run_key, rows)
     draws = nuts(nuts_key, model, rows, policy.posterior, num_draws=num_draws, chains=chains)
     agreement = float(np.max(np.ptp(draws.mean(axis=1), axis=0) / draws.std(axis=(0, 1))))
-    return Comparison(algorithm, draws.reshape(-1, draws.shape[-1]), mean, deviation, rejections, agreement)
+    return PosteriorComparison(algorithm, draws.reshape(-1, draws.shape[-1]), mean, deviation, rejections, agreement)
 
 
 def nuts(

@@ -40,7 +40,7 @@ CALLS = 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison(BanditExperiment):
+class ComparisonExperiment(BanditExperiment):
     """The linear bandit, and the dimensions in which a round is timed."""
 
     dims: tuple[int, ...]
@@ -171,7 +171,7 @@ def _rounds(
     return jax.lax.fori_loop(first, end, play, (state, jnp.asarray(0)))
 
 
-EXPERIMENT = Comparison(
+EXPERIMENT = ComparisonExperiment(
     name="comparison",
     title="Comparison table",
     worlds=linear.EXPERIMENT.worlds[:2],

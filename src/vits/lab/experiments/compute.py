@@ -24,7 +24,7 @@ from vits.files import Arrays
 from vits.lab import compare
 from vits.lab.experiments import gaussian_target
 from vits.lab.experiments.base import Advance, Cell
-from vits.lab.experiments.gaussian_target import Approximation, Contender
+from vits.lab.experiments.gaussian_target import Approximation, TargetContender
 from vits.lab.experiments.target import COMMON, TargetExperiment, in_law
 from vits.lab.results import BEST, WRITTEN, Claim, Results, Row, columns, finite
 from vits.types import State
@@ -33,16 +33,16 @@ ROUND = 10
 """Steps per round when the time of a step is measured."""
 
 CONTENDERS = (
-    Contender("vits_i", "vits_i", max_seeds=1),
-    Contender("vits_ii", "vits_ii", max_seeds=1),
-    Contender("vits_ii_hf", "vits_ii_hf", max_seeds=1),
-    Contender("vits_ii_frozen", "vits_ii", {"inverse": "frozen", "num_steps": ROUND}, max_seeds=1),
+    TargetContender("vits_i", "vits_i", max_seeds=1),
+    TargetContender("vits_ii", "vits_ii", max_seeds=1),
+    TargetContender("vits_ii_hf", "vits_ii_hf", max_seeds=1),
+    TargetContender("vits_ii_frozen", "vits_ii", {"inverse": "frozen", "num_steps": ROUND}, max_seeds=1),
     *COMMON,
 )
 LITERAL = (
-    Contender("vits_i_one_draw", "vits_i", {"draws": "single"}, max_seeds=20),
-    Contender("vits_ii_one_draw", "vits_ii", {"draws": "single"}, max_seeds=20),
-    Contender("vits_ii_hf_plain", "vits_ii_hf", {"draws": "plain", "num_samples": 20}, max_seeds=20),
+    TargetContender("vits_i_one_draw", "vits_i", {"draws": "single"}, max_seeds=20),
+    TargetContender("vits_ii_one_draw", "vits_ii", {"draws": "single"}, max_seeds=20),
+    TargetContender("vits_ii_hf_plain", "vits_ii_hf", {"draws": "plain", "num_samples": 20}, max_seeds=20),
 )
 
 READ = {
@@ -72,7 +72,7 @@ class ComputeExperiment(TargetExperiment):
         validate.positive("step_size", self.step_size, below=1.0)
         return [self._cell(dim, contender) for dim in self.dims for contender in self.contenders]
 
-    def _cell(self, dim: int, contender: Contender) -> Cell:
+    def _cell(self, dim: int, contender: TargetContender) -> Cell:
         target = gaussian_target.gaussian_target(self.seed, dim, self.condition_number)
 
         def compute(progress: Advance) -> Arrays:

@@ -21,7 +21,7 @@ _PAPERS = ["vits_i", "vits_ii", *_PAPERS_RIVALS, "uniform"]
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedArms(BanditExperiment):
+class FixedArmsExperiment(BanditExperiment):
     """The arms of a seed are the same in every round."""
 
     @override
@@ -34,7 +34,7 @@ class FixedArms(BanditExperiment):
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedLinear(FixedArms):
+class FixedLinear(FixedArmsExperiment):
     """Fixed arms with linear rewards."""
 
     @override
@@ -50,7 +50,7 @@ class FixedLinear(FixedArms):
 
 
 @dataclasses.dataclass(frozen=True)
-class FixedLogistic(FixedArms):
+class FixedLogistic(FixedArmsExperiment):
     """Fixed arms with logistic rewards."""
 
     @override

@@ -164,7 +164,7 @@ class Chains(Approximation):
 
 
 @dataclasses.dataclass(frozen=True)
-class Contender:
+class TargetContender:
     """An algorithm, its hyperparameters, and how its distribution is summarised."""
 
     label: str
@@ -186,7 +186,7 @@ class Contender:
         return min(seeds, self.max_seeds or seeds)
 
 
-def approximation(contender: Contender, target: Quadratic, step_size: float) -> Approximation:
+def approximation(contender: TargetContender, target: Quadratic, step_size: float) -> Approximation:
     """The contender and the target, with the step size h unless its hyperparameters set one.
 
     Target, step size and hyperparameters are traced, so one compilation serves all condition numbers and steps.

@@ -25,7 +25,7 @@ from vits.files import Arrays
 from vits.lab import compare
 from vits.lab.experiments import gaussian_target
 from vits.lab.experiments.base import Advance, Cell
-from vits.lab.experiments.gaussian_target import Contender
+from vits.lab.experiments.gaussian_target import TargetContender
 from vits.lab.experiments.target import COMMON, TargetExperiment, in_law
 from vits.lab.results import BEST, WRITTEN, Claim, Results, Row, finite
 
@@ -45,13 +45,13 @@ ALIKE_UP_TO = 0.1
 """The paper finds no difference between VI-I and VI-II up to this step."""
 
 CONTENDERS = (
-    Contender("vi_i", "vits_i", max_seeds=1),
-    Contender("vi_ii", "vits_ii", max_seeds=1),
-    Contender("vi_ii_hf", "vits_ii_hf", max_seeds=1),
+    TargetContender("vi_i", "vits_i", max_seeds=1),
+    TargetContender("vi_ii", "vits_ii", max_seeds=1),
+    TargetContender("vi_ii_hf", "vits_ii_hf", max_seeds=1),
     *COMMON,
-    Contender("vi_i_one_draw", "vits_i", {"draws": "single"}),
-    Contender("vi_ii_one_draw", "vits_ii", {"draws": "single"}),
-    Contender("vi_ii_hf_plain", "vits_ii_hf", {"draws": "plain", "num_samples": 20}, max_seeds=10),
+    TargetContender("vi_i_one_draw", "vits_i", {"draws": "single"}),
+    TargetContender("vi_ii_one_draw", "vits_ii", {"draws": "single"}),
+    TargetContender("vi_ii_hf_plain", "vits_ii_hf", {"draws": "plain", "num_samples": 20}, max_seeds=10),
 )
 
 
@@ -76,7 +76,7 @@ class KLExperiment(TargetExperiment):
             for contender in self.contenders
         ]
 
-    def _cell(self, step_size: float, condition_number: float, contender: Contender) -> Cell:
+    def _cell(self, step_size: float, condition_number: float, contender: TargetContender) -> Cell:
         target = gaussian_target.gaussian_target(self.seed, self.dim, condition_number)
         approximation = gaussian_target.approximation(contender, target, step_size)
         floor = gaussian_target.floor(approximation, step_size)

@@ -17,7 +17,7 @@ POSTERIOR = {"inverse_temperature": 100.0, "prior_precision": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
-class Linear(BanditExperiment):
+class LinearExperiment(BanditExperiment):
     """Contexts around a pool, rewards linear in them, at two condition numbers."""
 
     @override
@@ -71,7 +71,7 @@ def _high_and_linear(world: str, name: str, reference: str) -> list[Statement]:
     ]
 
 
-EXPERIMENT = Linear(
+EXPERIMENT = LinearExperiment(
     name="linear",
     title="Linear bandit",
     worlds=(

@@ -14,8 +14,7 @@ from typing_extensions import override
 from vits import algorithms, catalogue, models, simulation, validate
 from vits.datasets import movielens as ratings
 from vits.environments.base import Environment
-from vits.environments.movielens import SCALES, MoviePrior, from_factors, movie_prior
-from vits.environments.movielens import MovieLens as Movies
+from vits.environments.movielens import SCALES, MovieLens, MoviePrior, from_factors, movie_prior
 from vits.files import Arrays
 from vits.lab.experiments import tuned
 from vits.lab.experiments.bandit import Contender, Model, RegretExperiment, Stage, World, as_written, regret_row
@@ -38,7 +37,7 @@ class MovieWorld(World):
 
 
 @dataclasses.dataclass(frozen=True)
-class MovieLens(RegretExperiment):
+class MovieLensExperiment(RegretExperiment):
     """Logistic rewards, a posterior for every movie, and for every seed a prior from the movies it drew."""
 
     decides: ClassVar[frozenset[str]] = frozenset({"prior_precision"})
@@ -83,7 +82,7 @@ class MovieLens(RegretExperiment):
     @override
     def notes(self, environment: Environment, seeds: list[int], trace: Trace) -> Arrays:
         """`logit_regret`: regret of the same actions, measured on the logit scale."""
-        assert isinstance(environment, Movies)
+        assert isinstance(environment, MovieLens)
         on_logits = dataclasses.replace(environment, scale=SCALES["logit"])
         return {"logit_regret": replay(self.seed, on_logits, trace.action, seeds=seeds).regret}
 
@@ -144,7 +143,7 @@ def _policy(
     )
 
 
-EXPERIMENT = MovieLens(
+EXPERIMENT = MovieLensExperiment(
     name="movielens",
     title="MovieLens",
     worlds=(

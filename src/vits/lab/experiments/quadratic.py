@@ -37,7 +37,7 @@ _RIVALS = ("lmc_ts(10)", "lmc_ts(50)", "lin_ts")
 
 
 @dataclasses.dataclass(frozen=True)
-class Quadratic(BanditExperiment):
+class QuadraticExperiment(BanditExperiment):
     """Contexts around a pool, rewards (x' theta)^2, at two condition numbers."""
 
     tries: ClassVar[Mapping[str, tuple[float, ...]]] = {"prior_precision": (100.0,)}
@@ -89,7 +89,7 @@ def _contenders(*, vits: Mapping[str, Any], natural: Mapping[str, Any]) -> tuple
     )
 
 
-EXPERIMENT = Quadratic(
+EXPERIMENT = QuadraticExperiment(
     name="quadratic",
     title="Quadratic bandit, tanh network",
     worlds=tuple(World(f"zeta={zeta:g}", "quadratic", {"zeta": zeta}) for zeta in (0.1, 1.0)),

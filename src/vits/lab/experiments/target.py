@@ -16,19 +16,19 @@ from vits import validate
 from vits.files import Arrays
 from vits.lab import results
 from vits.lab.experiments.base import Advance, Cell, Experiment
-from vits.lab.experiments.gaussian_target import Approximation, Contender
+from vits.lab.experiments.gaussian_target import Approximation, TargetContender
 from vits.lab.results import Row
 from vits.types import Scalar, State
 
 COMMON = (
-    Contender("natural", "vits_ng", {"step_size": 0.5}, max_seeds=1),
-    Contender("lmc_averaged", "lmc_ts", reading="averaged", look_every=50),
-    Contender("lmc_law", "lmc_ts", reading="law", max_seeds=10),
+    TargetContender("natural", "vits_ng", {"step_size": 0.5}, max_seeds=1),
+    TargetContender("lmc_averaged", "lmc_ts", reading="averaged", look_every=50),
+    TargetContender("lmc_law", "lmc_ts", reading="law", max_seeds=10),
 )
 """Natural gradients, and a Langevin chain in both readings."""
 
 
-def in_law(contenders: tuple[Contender, ...], max_seeds: int) -> tuple[Contender, ...]:
+def in_law(contenders: tuple[TargetContender, ...], max_seeds: int) -> tuple[TargetContender, ...]:
     """The same contenders, with at most `max_seeds` seeds where each seed is a thousand chains."""
     return tuple(
         dataclasses.replace(contender, max_seeds=max_seeds) if contender.reading == "law" else contender
@@ -40,10 +40,10 @@ def in_law(contenders: tuple[Contender, ...], max_seeds: int) -> tuple[Contender
 class TargetExperiment(Experiment):
     """Contenders, an accuracy, a cap on steps and seeds."""
 
-    available: ClassVar[tuple[Contender, ...]]
+    available: ClassVar[tuple[TargetContender, ...]]
     """Contenders that can be asked for by name, in the preset or not."""
 
-    contenders: tuple[Contender, ...]
+    contenders: tuple[TargetContender, ...]
     epsilon: float
     horizon: int
     """The cap on steps."""
@@ -62,7 +62,7 @@ class TargetExperiment(Experiment):
         validate.positive("epsilon", self.epsilon)
         validate.run_size(self.seeds, self.horizon, 1)
 
-    def follow(self, contender: Contender, approximation: Approximation) -> "Trajectory":
+    def follow(self, contender: TargetContender, approximation: Approximation) -> "Trajectory":
         """The contender's trajectory towards the target."""
         return trajectory(
             contender, approximation, seed=self.seed, seeds=self.seeds, epsilon=self.epsilon, cap=self.horizon
@@ -71,7 +71,7 @@ class TargetExperiment(Experiment):
     def cell(
         self,
         environment: str,
-        contender: Contender,
+        contender: TargetContender,
         compute: Callable[[Advance], Arrays],
         *,
         step_size: float,
@@ -175,7 +175,7 @@ class Trajectory(NamedTuple):
 
 
 def trajectory(
-    contender: Contender, approximation: Approximation, *, seed: int, seeds: int, epsilon: float, cap: int
+    contender: TargetContender, approximation: Approximation, *, seed: int, seeds: int, epsilon: float, cap: int
 ) -> Trajectory:
     """The path of the contender's seeds towards the target, for at most `cap` steps (rounded up to a look)."""
     stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 
 from vits.lab.plots import style
-from vits.lab.posterior_check import Comparison
+from vits.lab.posterior_check import PosteriorComparison
 
 SHOWN = 20
 """Parameters in the picture, the worst ones."""
 
 
-def draw(check: Comparison, path: Path) -> Path:
+def draw(check: PosteriorComparison, path: Path) -> Path:
     """Left: the worst parameters, in standard deviations of the reference. Right: the density of the worst one."""
     figure, (left, right) = style.panels(2)
     shown = check.worst[:SHOWN]
