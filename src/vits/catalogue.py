@@ -35,8 +35,8 @@ class Experiment(NamedTuple):
     """An experiment: its name, a summary, its place in the paper, its file, and its presets.
 
     `claims` are the paper's statements that it scores, by name. `data_set` is the data set that it reads. `attribute`
-    of the file has its settings by preset. `timed`: its results are computing times, so it runs in one process,
-    whatever the engine.
+    of the file has its settings by preset. `timed`: its results are computing times, so it runs in one process
+    with every engine.
     """
 
     name: str

@@ -211,7 +211,7 @@ class Agent:
         for value in values.tolist():
             checked_reward(settings, value)
         if (arms is not None) != settings.per_arm:
-            raise ValueError("arms must name each row's arm where every arm has a posterior of its own, and only there")
+            raise ValueError("arms must name the arm of each row if every arm has its own posterior, and only then")
         names = None if arms is None else _in_order("arms", arms)
         if names is not None and len(names) != len(rows):
             raise ValueError(f"arms must name the arm of each of the {len(rows)} rows, but are {len(names)}")

@@ -95,7 +95,7 @@ def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Float[Ar
         lengths = jnp.sum(jnp.square(right), axis=1)
         weights = jnp.sum(left * right, axis=1) / jnp.where(lengths > 0.0, lengths, 1.0)  # left = weight * right
         return prior, jnp.sqrt(jnp.maximum(weights, 0.0))[:, None] * right
-    # Half of the prior stays apart, so that the rest has a Cholesky factor whatever the data are.
+    # Half of the prior is kept separate, so that the rest has a Cholesky factor for all data.
     base = 0.5 * prior
     return base, linalg.cholesky(curvature.matrix - jnp.diag(base)).T
 

@@ -42,7 +42,7 @@ class _RequiredColumns(TypedDict):
 
 
 class Row(_RequiredColumns, total=False):
-    """An algorithm in an environment, over all seeds. Experiments may add columns of their own."""
+    """An algorithm in an environment, over all seeds. Experiments may add columns."""
 
     files: list[str]
     rejected_updates: int

@@ -230,7 +230,7 @@ def custom(
     Args:
         mean: `mean(params, features)`, the expected reward; arms are ranked by it.
         nll: `nll(params, features, reward)`, the negative log likelihood, twice differentiable. It must be finite for
-            features that are all zero, which stand for empty rows.
+            features that are all zero, as in empty rows.
         dim: number of features of an arm.
         loss: `loss(mean, reward)` instead of `nll`, if the likelihood depends on the parameters only through the
             mean; it makes the Gauss-Newton curvature available.

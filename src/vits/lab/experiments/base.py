@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     """All settings that its numbers depend on, as JSON."""
     compute: Callable[[Advance], Arrays]
     coordinates: Mapping[str, Any] = {}
-    """Where the cell lies in the experiment, such as its dimension: columns of its row."""
+    """The position of the cell in the experiment, such as its dimension: columns of its row."""
 
     @property
     def key(self) -> Key:

@@ -1,4 +1,4 @@
-"""Where the cells of an experiment are computed: an engine takes cells and gives their arrays."""
+"""Engines, which compute the cells of an experiment: in this process, or on a Ray cluster."""
 
 import importlib.util
 from collections.abc import Iterator, Sequence
