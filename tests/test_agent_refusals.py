@@ -223,7 +223,7 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.learn_many([a.decide(ARMS).id] * 2, [1.0, 1.0]), "a decision is given twice"),
         (lambda a: a.learn_many([a.decide(ARMS)], []), "there must be 1 rewards, one for each decision, but are 0"),
         (lambda a: a.partial_fit(ROWS, REWARDS[:3]), r"rewards must have shape \(40,\), but has shape \(3,\)"),
-        (lambda a: a.partial_fit(ROWS, REWARDS, arms=["a"] * 40), "arms must name each row's arm where"),
+        (lambda a: a.partial_fit(ROWS, REWARDS, arms=["a"] * 40), "arms must name the arm of each row if"),
         (lambda a: a.add_arm("a"), "only where they have names"),
         (lambda a: a.decide(ARMS).propensity(0), "samples must be a whole number of at least 1, but is 0"),
         (lambda a: a.posterior().interval(ARMS, level=1.5), "level must be between 0 and 1"),
