@@ -220,6 +220,6 @@ first_order_inverse = InverseRule(_first_order, _as_it_is, drifts=True)
 frozen_inverse = InverseRule(_unmoved, _newton_schulz, reach=1.0)
 """D is constant within a round and repaired at its end: one product per step.
 
-On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by 2 (1 - h
-a)^K - 1. That is -0.26 at h a K = 1 and tends to -1 beyond, where the covariance never settles. So `reach` is 1.
+On a quadratic potential of curvature a, a round of K steps multiplies a small deviation of sqrt(a) B from 1 by
+2 (1 - h a)^K - 1. That is -0.26 at h a K = 1 and tends to -1 beyond, where the covariance never settles. Hence `reach`.
 """
