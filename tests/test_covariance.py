@@ -11,6 +11,7 @@ import pytest
 import vits
 from vits.inference.covariance import Precision, Root
 from vits.inference.square_root import by_hessian, by_stein
+from vits.potentials.jacobian import Stacked
 from vits.types import Observation
 
 DIM = 8
@@ -21,7 +22,7 @@ MATRIX = np.asarray(P.matrix, float)
 def test_a_structured_precision_is_the_matrix_that_it_stands_for():
     x = jax.random.normal(jax.random.key(1), (DIM,))
     np.testing.assert_allclose(P.times(x), MATRIX @ np.asarray(x), rtol=1e-5)
-    np.testing.assert_allclose(P.solve(x), np.linalg.solve(MATRIX, np.asarray(x)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(P.solver.times(x), np.linalg.solve(MATRIX, np.asarray(x)), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(P.variances, np.diagonal(np.linalg.inv(MATRIX)), rtol=1e-4)
 
 
@@ -35,7 +36,7 @@ def test_a_mixture_has_the_right_diagonal_and_with_all_rows_it_is_exact(rank):
     rows = jax.random.normal(jax.random.key(2), (10, DIM))
     start = Precision(P.diagonal, jnp.zeros((rank, DIM)).at[:3].set(P.factor[:rank] if rank < 3 else P.factor))
     base = 0.3 * jnp.ones(DIM)
-    mixed = np.asarray(start.mixed(jnp.asarray(0.25), base, rows).matrix)
+    mixed = np.asarray(start.mixed(jnp.asarray(0.25), base, Stacked(rows)).matrix)
     exact = 0.75 * np.asarray(start.matrix) + 0.25 * (0.3 * np.eye(DIM) + np.asarray(rows.T @ rows))
     np.testing.assert_allclose(np.diagonal(mixed), np.diagonal(exact), rtol=1e-4)
     if rank == DIM:

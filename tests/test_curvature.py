@@ -8,6 +8,7 @@ import pytest
 import vits
 from vits.inference.variational import frozen_inverse
 from vits.potentials import Dense, LowRank, Prior, curvature, gaussian_prior, potential, ridge_prior
+from vits.potentials.jacobian import Stacked
 from vits.types import Observation
 
 DIM = 7
@@ -86,3 +87,62 @@ def test_the_frozen_inverse_knows_a_bound_on_its_error():
     finished = frozen_inverse.finish(B, D)
     error = np.linalg.norm(finished.sqrt_precision.T @ B - np.eye(DIM))
     assert 0.0 < error <= float(finished.error) < np.linalg.norm(D.T @ B - np.eye(DIM))
+
+
+NETWORKS = {
+    "hidden layers": vits.models.mlp(5, hidden=(30, 7)),
+    "outputs": vits.models.mlp(5, hidden=(8,), outputs=30),
+    "no hidden layer": vits.models.mlp(70, hidden=()),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_multiplies_by_layers_as_with_the_rows_of_its_observations(name):
+    model = NETWORKS[name]
+    options = {"inverse_temperature": 2.0, "prior_precision": 3.0, "minibatch": 16}
+    by_rows, by_layers = (potential(model, **options, by_layers=by_layers) for by_layers in (False, True))
+    data = by_rows.init()
+    for t in range(20):
+        x = jax.random.normal(jax.random.key(t), (model.dim,))
+        x = x.at[-1].set(float(t)) if model.num_heads else x
+        data = by_rows.observe(data, Observation(x, x[0]))
+    seen = by_rows.minibatch(jax.random.key(0), data)
+    thetas = 0.5 * jax.random.normal(jax.random.key(5), (2, model.num_params))
+    expected, found = (U.derivatives(seen, thetas).curvature for U in (by_rows, by_layers))
+    assert isinstance(expected, LowRank)
+    assert isinstance(found, curvature.OfObservations)
+    X = jax.random.normal(jax.random.key(6), (model.num_params, 3))
+    np.testing.assert_allclose(found.matrix, expected.matrix, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.diagonal, expected.diagonal, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.times(X), expected.times(X), rtol=1e-3, atol=1e-3)
+    D = jnp.diag(jnp.linspace(0.5, 1.0, model.num_params))
+    np.testing.assert_allclose(found.gap_times(D), expected.gap_times(D), rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(found.largest(), expected.largest(), rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_products_of_layers_are_those_of_the_rows(name):
+    model = NETWORKS[name]
+    U = potential(model, inverse_temperature=2.0, prior_precision=3.0, minibatch=16, by_layers=True)
+    data = U.init()
+    for t in range(16):
+        x = jax.random.normal(jax.random.key(t), (model.dim,)).at[-1].set(float(t))
+        data = U.observe(data, Observation(x, x[0]))
+    theta = 0.5 * jax.random.normal(jax.random.key(5), (1, model.num_params))
+    layers = U.derivatives(U.minibatch(jax.random.key(0), data), theta).curvature.jacobian
+    rows = np.asarray(layers.mixtures(jnp.eye(16)), float)
+    scale, weights = np.linspace(0.5, 1.5, model.num_params), np.linspace(-1.0, 1.0, 16)
+    for jacobian in (layers, Stacked(jnp.asarray(rows, float))):
+        assert jacobian.size == 16
+        np.testing.assert_allclose(jacobian.gram(), rows @ rows.T, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(
+            jacobian.gram(jnp.asarray(scale, float)), rows * scale @ rows.T, rtol=1e-3, atol=1e-3
+        )
+        np.testing.assert_allclose(
+            jacobian.squares(jnp.asarray(weights, float)), weights @ rows**2, rtol=1e-3, atol=1e-3
+        )
+        scaled = jacobian.scaled(jnp.asarray(weights, float))
+        np.testing.assert_allclose(scaled.mixtures(jnp.eye(16)), weights[:, None] * rows, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            jacobian.times(jnp.asarray(scale, float)[None])[0], rows @ scale, rtol=1e-3, atol=1e-3
+        )

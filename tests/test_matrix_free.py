@@ -116,6 +116,37 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
         vits.make(algorithm, vits.models.mlp(50, hidden=(900,)))
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "model", "options", "message"),
+    [
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "low_rank", "rank": 40_000},
+            r"46,801 .* 44\.9 GB",
+        ),
+        ("vits_ii", vits.models.linear(50_000), {"covariance": "diagonal"}, r"50,000 parameters needs 30 GB"),
+        (
+            "ensemble_ts",
+            vits.models.mlp(50, hidden=(900,)),
+            {"num_members": 10_000},
+            r"46,801 parameters needs 22\.5 GB",
+        ),
+        ("last_layer_ts", vits.models.mlp(2, hidden=(40_000,)), {}, r"needs 25\.\d GB"),
+        (
+            "lin_ts",
+            vits.models.linear(1000),
+            {"per_arm": 5000},
+            r"5,000 posteriors of a model with 1,000 .* needs 20 GB",
+        ),
+    ],
+)
+def test_ranks_members_layers_and_arms_that_would_not_fit_are_refused(algorithm, model, options, message, monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "10")
+    with pytest.raises(ValueError, match=message + r".*, more than the limit of 10 GB .*: use .*lmc_ts"):
+        vits.make(algorithm, model, **options)
+
+
 def test_the_limit_can_be_set(monkeypatch):
     monkeypatch.setenv(validate.MEMORY, "0.001")
     with pytest.raises(ValueError, match=r"more than the limit of 0\.001 GB"):

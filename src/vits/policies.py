@@ -200,6 +200,12 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
         return policy
     if isinstance(policy.posterior, PerArm):
         raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
+    size, keeps_matrix = policy.model.num_params, policy.posterior.num_matrices > 0
+    validate.memory(
+        f"{num_arms:,} posteriors of a model with {size:,} parameters",
+        keeps_matrix * jnp.zeros(()).itemsize * float(num_arms) * size**2,
+        "use features that all arms share, or lmc_ts, which keeps no matrix",
+    )
     return replace(policy, posterior=PerArm(policy.posterior, num_arms))
 
 
@@ -226,19 +232,21 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
             )
         policy = build(*args, **kwargs)
-        _check_memory(build.__name__, policy, model)
+        _check_memory(build.__name__, policy, model, has_families="covariance" in known)
         return policy
 
     return checked
 
 
-def _check_memory(name: str, policy: Any, model: RewardModel) -> None:
-    """Refuse a policy whose matrices would not fit into memory, before any of them is allocated."""
-    matrices = policy.posterior.num_matrices if isinstance(policy, PosteriorPolicy) else 0
+def _check_memory(name: str, policy: Any, model: RewardModel, *, has_families: bool) -> None:
+    """Refuse a policy that would not fit into memory, before anything of it is allocated."""
+    if not isinstance(policy, PosteriorPolicy):
+        return
+    families = "covariance='diagonal' or 'low_rank' with a small rank, " if has_families else ""
     validate.memory(
         f"{name} on a model with {model.num_params:,} parameters",
-        matrices * jnp.zeros(()).itemsize * float(model.num_params) ** 2,
-        "use a smaller model, or lmc_ts, which keeps no matrix",
+        jnp.zeros(()).itemsize * policy.posterior.footprint(model.num_params),
+        f"use a smaller model, {families}or lmc_ts, which keeps no matrix",
     )
 
 

@@ -20,12 +20,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
-from typing_extensions import Unpack
+from typing_extensions import Unpack, override
 
 from vits import models, policies, potentials
 from vits.history import Undoable
 from vits.inference import newton
-from vits.inference.base import Moments, Posterior
+from vits.inference.base import Marginals, Moments, Posterior
 from vits.inference.guards import choose, guarded, is_unresolved, overflowed
 from vits.inference.newton_free import FreeMinimum, minimum_free
 from vits.linalg import normal
@@ -212,6 +212,11 @@ class Ensemble(Posterior):
     num_members: int
     num_steps: int
 
+    @override
+    def footprint(self, num_params: int) -> float:
+        matrices = 3.0 if num_params <= potentials.WIDE else 0.0
+        return (matrices * num_params + 12.0) * self.num_members * num_params
+
     def init(self, key: Key[Array, ""]) -> EnsembleState:
         """Independent draws from the prior, around the starting point of the model."""
         start_key, prior_key = jax.random.split(key)
@@ -278,6 +283,10 @@ class Ensemble(Posterior):
         root = jnp.linalg.qr(spread, mode="r")
         missing = mean.shape[0] - root.shape[0]
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
+
+    @override
+    def marginals(self, state: EnsembleState) -> Marginals:
+        return Marginals(jnp.mean(state.members, axis=0), jnp.var(state.members, axis=0))
 
 
 @policies.preset

@@ -71,7 +71,8 @@ def vits_ii_hf(
     }
     scheme_of, usual = validate.choice("draws", draws, defaults)
     scheme = scheme_of(num_samples or usual)
-    potential = potentials.potential(model, inverse_temperature, prior_precision, follows=True, **data)
+    few = rows is not None
+    potential = potentials.potential(model, inverse_temperature, prior_precision, follows=True, by_layers=few, **data)
     rule, inverse_rule = steps.resolve(step_rule, step_size), validate.choice("inverse", inverse, INVERSES)
     inflation, drawn = scheme.inflation(dim), validate.choice("start", start, STARTS)
     if rows is not None:

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Key
-from typing_extensions import Unpack
+from jaxtyping import Array, Float, Key, Shaped
+from typing_extensions import Unpack, override
 
 from vits import linalg, models, policies, potentials, validate
-from vits.inference.base import Posterior
+from vits.inference.base import Marginals, Moments, Posterior
 from vits.inference.covariance import MINIBATCH
 from vits.inference.guards import guarded
 from vits.models.network import Mlp, unflatten
@@ -47,6 +47,11 @@ class LastLayer(Posterior):
     model: Mlp
     learning_rate: Scalar
     num_steps: int
+
+    @override
+    def footprint(self, num_params: int) -> float:
+        outputs, width, _ = self._shape
+        return 4.0 * outputs * width**2 + 20.0 * num_params
 
     def init(self, key: Key[Array, ""]) -> LastLayerState:
         """The prior of the last layer, on a body with random weights."""
@@ -92,6 +97,19 @@ class LastLayer(Posterior):
         weights = self._split(state.theta) + jnp.einsum("aij,aj->ai", state.last_sqrt_cov, eps)
         return self._joined(state.theta, weights)
 
+    @override
+    def moments(self, state: LastLayerState) -> Moments:
+        """Zero for the body; the weights of different outputs are independent."""
+        places = self._split(jnp.arange(state.theta.size))
+        zero = jnp.zeros((state.theta.size, state.theta.size), state.theta.dtype)
+        root = zero.at[places[:, :, None], places[:, None, :]].set(state.last_sqrt_cov)
+        return Moments(state.theta, root)
+
+    @override
+    def marginals(self, state: LastLayerState) -> Marginals:
+        last = jnp.sum(jnp.square(state.last_sqrt_cov), axis=2)
+        return Marginals(state.theta, self._joined(jnp.zeros_like(state.theta), last))
+
     @property
     def _adam(self) -> optax.GradientTransformation:
         return optax.chain(optax.scale_by_adam(), optax.scale(-1.0))
@@ -103,7 +121,7 @@ class LastLayer(Posterior):
         width = last.weight.shape[1] + 1
         return self.model.num_heads or 1, width, width
 
-    def _split(self, theta: Float[Array, " params"]) -> Float[Array, "outputs width"]:
+    def _split(self, theta: Shaped[Array, " params"]) -> Shaped[Array, "outputs width"]:
         """The weights and the bias of each output: the last entries of the flat parameters."""
         outputs, width, _ = self._shape
         last = theta[-outputs * width :]

@@ -209,7 +209,8 @@ def vits_ng(
     validate.not_negative("tolerance", tolerance)
     if rows is not None:
         data = sampled(model, data)
-    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
+    few = rows is not None
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, by_layers=few, **data)
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)
     if rows is None:
         return policies.Thompson(model, Natural(potential, rho, num_steps, near))

@@ -283,7 +283,8 @@ def vits_ii(
     rows = rows_of(covariance, rank, model)
     if rows is not None:
         data = sampled(model, data)
-    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, follows=True, **data)
+    forms = {"follows": True, "by_layers": rows is not None}
+    potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **forms, **data)
     rule, scheme = steps.resolve(step_rule, step_size), validate.choice("draws", draws, DRAWS)()
     inverse_rule = validate.choice("inverse", inverse, INVERSES)
     drawn = validate.choice("start", start, STARTS)

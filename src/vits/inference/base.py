@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 from typing_extensions import override
 
@@ -18,6 +19,13 @@ class Moments(NamedTuple):
     sqrt_cov: Float[Array, "*arms params params"]
 
 
+class Marginals(NamedTuple):
+    """Mean and variance of each parameter."""
+
+    mean: Vector
+    variances: Vector
+
+
 class Posterior(eqx.Module):
     """A distribution over the parameters of a reward model that learns from observations."""
 
@@ -26,6 +34,10 @@ class Posterior(eqx.Module):
 
     num_matrices: ClassVar[int] = 0
     """About how many matrices of the size of a covariance an update holds at once."""
+
+    def footprint(self, num_params: int) -> float:
+        """How many numbers an update holds at once, about."""
+        return float(self.num_matrices) * num_params**2
 
     @abc.abstractmethod
     def init(self, key: Key[Array, ""]) -> State:
@@ -42,6 +54,11 @@ class Posterior(eqx.Module):
     def moments(self, state: State) -> Moments | None:
         """Mean and square root of the covariance; None where they can only be estimated from draws."""
         return None
+
+    def marginals(self, state: State) -> Marginals | None:
+        """Means and variances, without a matrix where the posterior keeps none; None as for `moments`."""
+        moments = self.moments(state)
+        return None if moments is None else Marginals(moments.mean, jnp.sum(jnp.square(moments.sqrt_cov), axis=-1))
 
     def advance(self, key: Key[Array, ""], state: State) -> tuple[State, Info]:
         """For a chain, the state after a round without an observation, and its `Info`."""

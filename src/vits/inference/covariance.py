@@ -15,7 +15,8 @@ from vits import linalg, validate
 from vits.models import Glm, RewardModel
 from vits.potentials import AutodiffPotential, DataOptions, Potential
 from vits.potentials.autodiff import OfRows
-from vits.potentials.curvature import Curvature, LowRank
+from vits.potentials.curvature import Curvature, LowRank, OfObservations
+from vits.potentials.jacobian import Jacobian, Stacked
 from vits.types import Matrix, Scalar, Vector
 
 COVARIANCES = ("full", "low_rank", "diagonal")
@@ -37,35 +38,33 @@ class Precision(NamedTuple):
         """P x."""
         return self.diagonal * x + self.factor.T @ (self.factor @ x)
 
-    def solve(self, x: Vector) -> Vector:
-        """P^-1 x, by Woodbury's identity: D^-1 x - D^-1 W' (I + W D^-1 W')^-1 W D^-1 x."""
-        scaled, weighted = x / self.diagonal, self.factor / self.diagonal[None, :]
+    @property
+    def solver(self) -> "Solver":
+        """P^-1, for several products."""
         if not len(self.factor):
-            return scaled
-        small = jnp.eye(len(self.factor), dtype=x.dtype) + weighted @ self.factor.T
-        root = linalg.sqrt_of_inverse(linalg.cholesky(small))
-        return scaled - weighted.T @ (root @ (root.T @ (self.factor @ scaled)))
+            return Solver(self, jnp.zeros((0, 0), self.diagonal.dtype))
+        small = jnp.eye(len(self.factor), dtype=self.diagonal.dtype) + Stacked(self.factor).gram(1.0 / self.diagonal)
+        return Solver(self, linalg.sqrt_of_inverse(linalg.cholesky(small)))
 
     def draw(self, key: Key[Array, ""]) -> Vector:
         """A draw from N(0, P^-1): P^-1 (D^1/2 eps + W' xi), whose covariance is P^-1 (D + W' W) P^-1."""
         rank, dim = self.factor.shape
         noise = linalg.normal(key, (dim + rank,), self.diagonal.dtype)
-        return self.solve(jnp.sqrt(self.diagonal) * noise[:dim] + self.factor.T @ noise[dim:])
+        return self.solver.times(jnp.sqrt(self.diagonal) * noise[:dim] + noise[dim:] @ self.factor)
 
     @property
     def variances(self) -> Vector:
         """The diagonal of P^-1."""
-        weighted = self.factor / self.diagonal[None, :]
-        small = jnp.eye(len(self.factor), dtype=weighted.dtype) + weighted @ self.factor.T
-        root = linalg.sqrt_of_inverse(linalg.cholesky(small)) if len(self.factor) else small
-        return 1.0 / self.diagonal - jnp.sum(jnp.square(root.T @ weighted), axis=0)
+        return 1.0 / self.diagonal - jnp.sum(jnp.square(self.solver.root.T @ self.factor), axis=0) / jnp.square(
+            self.diagonal
+        )
 
     @property
     def matrix(self) -> Matrix:
         """P, formed."""
         return jnp.diag(self.diagonal) + self.factor.T @ self.factor
 
-    def mixed(self, rho: Scalar, base: Vector, rows: Float[Array, "n params"]) -> "Precision":
+    def mixed(self, rho: Scalar, base: Vector, rows: Jacobian) -> "Precision":
         """(1 - rho) P + rho (diag(base) + rows' rows), brought back to as many rows as W has.
 
         The rows that are kept are the leading directions in units in which the new P has a diagonal of ones, so that
@@ -74,30 +73,48 @@ class Precision(NamedTuple):
         exact. With no rows this is the diagonal Gaussian that is closest in KL(q || p).
         """
         diagonal = (1.0 - rho) * self.diagonal + rho * base
-        all_rows = jnp.concatenate([jnp.sqrt(1.0 - rho) * self.factor, jnp.sqrt(rho) * rows])
-        total = jnp.sum(jnp.square(all_rows), axis=0)
-        rank = len(self.factor)
+        (rank, dim), ones = self.factor.shape, jnp.ones(rows.size, base.dtype)
+        old, new = Stacked(jnp.sqrt(1.0 - rho) * self.factor), rows.scaled(jnp.sqrt(rho) * ones)
+        total = new.squares(ones)
         if rank == 0:
             return Precision(diagonal + total, self.factor)
-        scaled = all_rows / jnp.sqrt(diagonal + total)[None, :]
-        values, vectors = linalg.eigenvectors(scaled @ scaled.T)
-        missing = max(all_rows.shape[1] - rank, 1)
-        dropped = jnp.sum(jnp.maximum(values[rank:], 0.0)) / missing if all_rows.shape[1] > rank else 0.0
+        total = total + jnp.sum(jnp.square(old.rows), axis=0)
+        units = 1.0 / (diagonal + total)
+        across = new.times(old.rows * units[None, :])
+        gram = jnp.block([[old.gram(units), across], [across.T, new.gram(units)]])
+        values, vectors = linalg.eigenvectors(gram)
+        dropped = jnp.sum(jnp.maximum(values[rank:], 0.0)) / (dim - rank) if dim > rank else 0.0
         share = jnp.maximum(values[:rank] - dropped, 0.0) / jnp.where(values[:rank] > 0.0, values[:rank], 1.0)
-        kept = jnp.sqrt(share)[:, None] * (vectors[:rank] @ all_rows)
+        leading = jnp.sqrt(share)[:, None] * vectors[:rank]
+        kept = leading[:, :rank] @ old.rows + new.mixtures(leading[:, rank:])
         return Precision(diagonal + jnp.maximum(total - jnp.sum(jnp.square(kept), axis=0), 0.0), kept)
 
 
-def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Float[Array, "n params"]]:
+class Solver(NamedTuple):
+    """P^-1 = D^-1 - D^-1 W' S S' W D^-1 with S = root, S S' = (I + W D^-1 W')^-1: Woodbury's identity."""
+
+    precision: Precision
+    root: Float[Array, "rank rank"]
+
+    def times(self, x: Vector) -> Vector:
+        """P^-1 x."""
+        (diagonal, factor), root = self.precision, self.root
+        scaled = x / diagonal
+        return scaled - ((root @ (root.T @ (factor @ scaled))) @ factor) / diagonal
+
+
+def positive_rows(curvature: Curvature, prior: Vector) -> tuple[Vector, Jacobian]:
     """The curvature of a convex loss and a diagonal prior as diag(base) + rows' rows."""
+    if isinstance(curvature, OfObservations):
+        return prior, curvature.positive
     if isinstance(curvature, LowRank):
         left, right = curvature.left, curvature.right
         lengths = jnp.sum(jnp.square(right), axis=1)
         weights = jnp.sum(left * right, axis=1) / jnp.where(lengths > 0.0, lengths, 1.0)  # left = weight * right
-        return prior, jnp.sqrt(jnp.maximum(weights, 0.0))[:, None] * right
+        return prior, Stacked(jnp.sqrt(jnp.maximum(weights, 0.0))[:, None] * right)
     # Half of the prior is kept separate, so that the rest has a Cholesky factor for all data.
     base = 0.5 * prior
-    return base, linalg.cholesky(curvature.matrix - jnp.diag(base)).T
+    return base, Stacked(linalg.cholesky(curvature.matrix - jnp.diag(base)).T)
 
 
 class Root(NamedTuple):
@@ -138,6 +155,12 @@ class Root(NamedTuple):
     def matrix(self) -> Float[Array, "params columns"]:
         """B, formed."""
         return jnp.concatenate([jnp.diag(self.deviations), self.factor.T], axis=1)
+
+
+def footprint(rank: int, potential: Potential, num_params: int) -> float:
+    """How many numbers an update holds at once, about: generalised linear models form their curvature."""
+    matrices = 0.0 if isinstance(potential, AutodiffPotential) else 3.0
+    return (matrices * num_params + 6.0 * rank + 20.0) * num_params
 
 
 def rows_of(covariance: str, rank: int | None, model: RewardModel) -> int | None:

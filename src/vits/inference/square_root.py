@@ -28,10 +28,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import override
 
 from vits import linalg, steps
-from vits.inference.base import Posterior
-from vits.inference.covariance import Root, check_structure
+from vits.inference.base import Marginals, Moments, Posterior
+from vits.inference.covariance import Root, check_structure, footprint
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
 from vits.inference.variational import Draws
 from vits.potentials import AutodiffPotential, Data, Potential
@@ -106,6 +107,10 @@ class SquareRoot(Posterior):
     inflation: float = 1.0
     random_start: bool = False
 
+    @override
+    def footprint(self, num_params: int) -> float:
+        return footprint(self.rank, self.potential, num_params)
+
     def init(self, key: Key[Array, ""]) -> SquareRootState:
         """The prior: its variances are exact, and the columns correlate the parameters a little."""
         mean = self.potential.drawn_start(key) if self.random_start else self.potential.start(key)
@@ -161,6 +166,15 @@ class SquareRoot(Posterior):
         """theta = mean + B e, e ~ N(0, I)."""
         columns = state.deviations.size + len(state.factor)
         return state.mean + state.root.times(linalg.normal(key, (columns,), state.mean.dtype))
+
+    @override
+    def moments(self, state: SquareRootState) -> Moments:
+        B = state.root.matrix
+        return Moments(state.mean, linalg.cholesky(B @ B.T))
+
+    @override
+    def marginals(self, state: SquareRootState) -> Marginals:
+        return Marginals(state.mean, state.root.variances)
 
     def _plan(self, state: SquareRootState, seen: Data) -> steps.RoundPlan:
         """The steps of a round whose first step uses these data."""

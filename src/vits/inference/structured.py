@@ -18,9 +18,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
+from typing_extensions import override
 
-from vits.inference.base import Posterior
-from vits.inference.covariance import Precision, positive_rows
+from vits import linalg
+from vits.inference.base import Marginals, Moments, Posterior
+from vits.inference.covariance import Precision, footprint, positive_rows
 from vits.inference.guards import epsilon, guarded
 from vits.potentials import Data, Potential
 from vits.potentials.leading import power_iteration
@@ -57,6 +59,10 @@ class Structured(Posterior):
     step_size: Scalar
     num_steps: int
     rank: int
+
+    @override
+    def footprint(self, num_params: int) -> float:
+        return footprint(self.rank, self.potential, num_params)
 
     def init(self, key: Key[Array, ""]) -> StructuredState:
         """The prior."""
@@ -97,6 +103,14 @@ class Structured(Posterior):
         """theta = mean + a draw from N(0, P^-1)."""
         return state.mean + state.precision.draw(key)
 
+    @override
+    def moments(self, state: StructuredState) -> Moments:
+        return Moments(state.mean, linalg.sqrt_of_inverse(linalg.cholesky(state.precision.matrix)))
+
+    @override
+    def marginals(self, state: StructuredState) -> Marginals:
+        return Marginals(state.mean, state.precision.variances)
+
     def _stepped(
         self, key: Key[Array, ""], state: StructuredState, data: Data
     ) -> tuple[StructuredState, Bool[Array, ""]]:
@@ -105,8 +119,9 @@ class Structured(Posterior):
         rho = self.step_size / self.potential.inflation(data)
         prior = jnp.broadcast_to(self.potential.prior.precision, state.mean.shape)
         P = state.precision.mixed(rho, *positive_rows(curvature, prior))
-        excess = power_iteration(lambda x: P.solve(curvature.times(x[:, None])[:, 0]), state.mean)
-        direction = P.solve(jnp.mean(grads, axis=0))
+        inverse = P.solver
+        excess = power_iteration(lambda x: inverse.times(curvature.times(x[:, None])[:, 0]), state.mean)
+        direction = inverse.times(jnp.mean(grads, axis=0))
         move = rho / jnp.maximum(1.0, OVERSHOOT * excess) * direction
         length = jnp.sqrt(move @ P.times(move))
         farthest = FARTHEST * jnp.sqrt(jnp.asarray(state.mean.size, move.dtype))

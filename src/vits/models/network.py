@@ -64,6 +64,17 @@ class Network(eqx.Module):
             features = self.activation(layer(features))
         return features
 
+    def shifted(
+        self, features: Float[Array, " dim"], shifts: Sequence[Float[Array, "..."]]
+    ) -> tuple[Float[Array, "*outputs"], list[Float[Array, "..."]]]:
+        """The output with a shift added to that of each layer, before the activation; and the inputs of all layers."""
+        inputs = []
+        for layer, shift in zip(self.layers, shifts, strict=True):
+            inputs.append(features)
+            output = layer(features) + shift
+            features = self.activation(output)
+        return output, inputs
+
 
 class Mlp(OutputModel):
     """f = network(phi), Gaussian noise: nll = 1/2 (f - r)^2."""
@@ -74,7 +85,35 @@ class Mlp(OutputModel):
 
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """The network with parameters theta."""
-        return unflatten(self.network, theta)(features)
+        pick = self._pick(features)
+        return pick(unflatten(self.network, theta)(self._context(features)))
+
+    def by_layers(
+        self, theta: Vector, features: Float[Array, " dim"]
+    ) -> tuple[Scalar, list[Float[Array, " _"]], list[Float[Array, " _"]]]:
+        """The output f; for each layer df / dz of its outputs z before the activation; and the layers' inputs.
+
+        df / dtheta is made of the outer products of the two.
+        """
+        pick, context, network = self._pick(features), self._context(features), unflatten(self.network, theta)
+
+        def of(shifts: list[Float[Array, "..."]]) -> tuple[Scalar, tuple[Scalar, list[Float[Array, "..."]]]]:
+            outputs, inputs = network.shifted(context, shifts)
+            f = pick(outputs)
+            return f, (f, inputs)
+
+        widths = [() if layer.out_features == "scalar" else (layer.out_features,) for layer in network.layers]
+        still = [jnp.zeros(width, theta.dtype) for width in widths]
+        slopes, (f, inputs) = jax.grad(of, has_aux=True)(still)
+        return f, [slope.reshape(-1) for slope in slopes], inputs
+
+    def _context(self, features: Float[Array, " dim"]) -> Float[Array, " inputs"]:
+        """What the network reads."""
+        return features
+
+    def _pick(self, features: Float[Array, " dim"]) -> Callable[[Float[Array, "*outputs"]], Scalar]:
+        """Takes the output that belongs to the features."""
+        return lambda outputs: outputs
 
     def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """The identity."""
@@ -113,11 +152,15 @@ class Heads(Mlp):
         return int(self.network.layers[-1].out_features)
 
     @override
-    def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
+    def _context(self, features: Float[Array, " dim"]) -> Float[Array, " inputs"]:
+        return features[:-1]
+
+    @override
+    def _pick(self, features: Float[Array, " dim"]) -> Callable[[Float[Array, "*outputs"]], Scalar]:
         arm = features[-1].astype(int)
         # JAX clips an index that is out of range silently, so mark the output NaN.
         exists = (arm >= 0) & (arm < self.num_heads) & (features[-1] == arm.astype(features.dtype))
-        return jnp.where(exists, unflatten(self.network, theta)(features[:-1])[arm], jnp.nan)
+        return lambda outputs: jnp.where(exists, outputs[arm], jnp.nan)
 
 
 class Custom(RewardModel):

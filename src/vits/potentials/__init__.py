@@ -10,7 +10,14 @@ from typing_extensions import Unpack
 
 from vits import models, validate
 from vits.history import buffer
-from vits.potentials.autodiff import CURVATURES, AutodiffPotential, CurvatureForm, exact, gauss_newton
+from vits.potentials.autodiff import (
+    CURVATURES,
+    AutodiffPotential,
+    CurvatureForm,
+    exact,
+    gauss_newton,
+    gauss_newton_by_layers,
+)
 from vits.potentials.base import (
     Centre,
     Data,
@@ -63,6 +70,7 @@ def potential(
     *,
     follows: bool = False,
     matrix_free: bool = False,
+    by_layers: bool = False,
     **data: Unpack[DataOptions],
 ) -> Potential:
     """The potential of a model, in the cheapest form the model allows.
@@ -76,6 +84,8 @@ def potential(
         follows: whether the algorithm needs the largest curvature in every round, so that it is worth tracking.
         matrix_free: whether the algorithm stores no matrix. A wide linear model then stores its observations instead of
             a matrix.
+        by_layers: whether the algorithm multiplies curvatures by few vectors only, so that a network needs no Jacobian
+            row for each observation.
         data: see `DataOptions`.
 
     Returns:
@@ -90,6 +100,8 @@ def potential(
     if minibatch is not None:
         validate.count("minibatch", minibatch)
     form = _curvature_form(curvature, model)
+    if by_layers and form is gauss_newton and isinstance(model, models.Mlp):
+        form = gauss_newton_by_layers
     if fold_after is not None:
         _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
     store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)

@@ -10,9 +10,10 @@ from jaxtyping import Array, Float, Int, Key
 from typing_extensions import override
 
 from vits.history import BLOCK, Buffer, Minibatch, Rows
-from vits.models import OutputModel, RewardModel
+from vits.models import Mlp, OutputModel, RewardModel
 from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
-from vits.potentials.curvature import Dense, LowRank, times
+from vits.potentials.curvature import Curvature, Dense, LowRank, OfObservations, Operator, times
+from vits.potentials.jacobian import Layer, Layers
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
 MARGIN = 4.0
@@ -80,6 +81,18 @@ class OfRows(eqx.Module):
         left, right = self.rows(model, thetas, phi, reward, weight)
         return left.T @ right
 
+    def unformed(
+        self,
+        model: RewardModel,
+        thetas: Float[Array, "m p"],
+        phi: Float[Array, "m n d"],
+        reward: Float[Array, "m n"],
+        weight: Float[Array, "m n"],
+        base: Operator,
+    ) -> Curvature:
+        """The sum over all rows and a base, as an operator."""
+        return LowRank(*self.rows(model, thetas, phi, reward, weight), base)
+
 
 def _gauss_newton_rows(
     model: RewardModel,
@@ -98,6 +111,31 @@ def _gauss_newton_rows(
 
 gauss_newton = OfRows(_gauss_newton_rows)
 """J' diag(l''(f, r)) J with J = df / dtheta: never indefinite for a convex loss, and one gradient for each row."""
+
+
+class OfLayers(OfRows):
+    """The same of a network, with rows that are not formed: for algorithms that keep no matrix."""
+
+    @override
+    def unformed(
+        self,
+        model: RewardModel,
+        thetas: Float[Array, "m p"],
+        phi: Float[Array, "m n d"],
+        reward: Float[Array, "m n"],
+        weight: Float[Array, "m n"],
+        base: Operator,
+    ) -> Curvature:
+        assert isinstance(model, Mlp)
+        f, slopes, inputs = jax.vmap(jax.vmap(model.by_layers, (None, 0)))(thetas, phi)
+        d2loss = jax.vmap(jax.grad(jax.grad(model.loss)))(f.ravel(), reward.ravel())
+        flat = ((x.reshape(-1, x.shape[-1]) for x in xs) for xs in (slopes, inputs))
+        layers = tuple(Layer(s, h) for s, h in zip(*flat, strict=True))
+        return OfObservations(Layers(layers), weight.ravel() * d2loss, base)
+
+
+gauss_newton_by_layers = OfLayers(_gauss_newton_rows)
+"""`gauss_newton` for networks, without its rows."""
 
 
 CURVATURES: dict[str, CurvatureForm] = {"exact": exact, "gauss_newton": gauss_newton}
@@ -178,8 +216,8 @@ class AutodiffPotential(Potential):
         assert isinstance(self.curvature, OfRows)
         tempered = self.inverse_temperature * weight
         grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
-        left, right = self.curvature.rows(self.model, thetas, *_shared_out(len(thetas), phi, r, tempered))
-        curvature = LowRank(left, right, self.prior.precision)
+        groups = _shared_out(len(thetas), phi, r, tempered)
+        curvature = self.curvature.unformed(self.model, thetas, *groups, self.prior.precision)
         return Derivatives(grads + jax.vmap(self.prior.grad)(thetas), curvature)
 
     def expectations(self, key: Key[Array, ""], data: AutodiffData, mean: Vector, sqrt_cov: Matrix) -> Expectations:

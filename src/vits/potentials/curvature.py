@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from typing_extensions import override
 
 from vits import linalg
+from vits.potentials.jacobian import Jacobian
 from vits.types import Matrix, Scalar, Vector
 
 Operator = Float[Array, ""] | Vector | Matrix
@@ -130,10 +131,7 @@ class LowRank(Curvature):
 
         The trace is that of (R R' L L')^k, products of small matrices.
         """
-        product = (self.right @ self.right.T) @ (self.left @ self.left.T)
-        scale = jnp.maximum(jnp.linalg.norm(product), np.finfo(product.dtype).tiny)
-        power = jax.lax.fori_loop(0, 3, lambda _, power: power @ power, product / scale)
-        bound = jnp.sqrt(scale * jnp.maximum(jnp.trace(power), 0.0) ** 0.125)
+        bound = _bound((self.right @ self.right.T) @ (self.left @ self.left.T))
         return bound if self.base is None else largest(self.base) + bound
 
     @property
@@ -141,6 +139,52 @@ class LowRank(Curvature):
     def matrix(self) -> Matrix:
         product = self.left.T @ self.right
         return product if self.base is None else as_matrix(self.base, product.shape[0]) + product
+
+
+class OfObservations(Curvature):
+    """A = base + J' diag(weights) J with a row of J for each of few observations, never formed."""
+
+    jacobian: Jacobian
+    weights: Float[Array, " n"]
+    base: Float[Array, ""] | Vector
+
+    @property
+    def positive(self) -> Jacobian:
+        """R with R' R = J' diag(weights) J, where no weight is negative; negative ones count as zero."""
+        return self.jacobian.scaled(jnp.sqrt(jnp.maximum(self.weights, 0.0)))
+
+    @property
+    @override
+    def diagonal(self) -> Vector:
+        return self.base + self.jacobian.squares(self.weights)
+
+    @override
+    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
+        product = self.jacobian.mixtures(self.jacobian.times(x.T) * self.weights[None, :]).T
+        return times(self.base, x) + product
+
+    @override
+    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
+        return Dense(self.matrix).gap_times(sqrt_precision)
+
+    @override
+    def largest(self) -> Scalar:
+        """The largest entry of the base plus a bound on |M|_2 for M = J' diag(|weights|) J, as that of `LowRank`."""
+        weighted = self.jacobian.gram() * jnp.abs(self.weights)[None, :]
+        return largest(self.base) + _bound(weighted @ weighted)
+
+    @property
+    @override
+    def matrix(self) -> Matrix:
+        rows = self.jacobian.mixtures(jnp.eye(self.weights.size, dtype=self.weights.dtype))
+        return as_matrix(self.base, rows.shape[1]) + (rows.T * self.weights[None, :]) @ rows
+
+
+def _bound(square: Float[Array, "rank rank"]) -> Scalar:
+    """tr(S^8)^(1/16), an upper bound on |M|_2 where S has the eigenvalues of M M' that are not zero."""
+    scale = jnp.maximum(jnp.linalg.norm(square), np.finfo(square.dtype).tiny)
+    power = jax.lax.fori_loop(0, 3, lambda _, power: power @ power, square / scale)
+    return jnp.sqrt(scale * jnp.maximum(jnp.trace(power), 0.0) ** 0.125)
 
 
 class Updated(Curvature):
