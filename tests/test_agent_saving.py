@@ -185,10 +185,10 @@ def test_a_saved_agent_is_synced_and_readable_by_its_owner_alone(tmp_path, monke
 
 
 def test_a_large_model_is_made_only_if_the_caller_asks_for_it(tmp_path, monkeypatch):
-    path, model = tmp_path / "agent", vits.models.linear(4)
-    vits.Agent("lin_ts", model).save(path)
-    monkeypatch.setattr(encoding, "PRIOR_BYTES", 63)
-    with pytest.raises(ValueError, match=r"needs a prior of 6.4e-08 GB: .* give the model, load\(path, model=...\)"):
+    path, model = tmp_path / "agent", vits.models.linear(100_000)
+    vits.Agent("uniform", model).save(path)
+    monkeypatch.setattr(encoding, "MODEL_BYTES", 63)
+    with pytest.raises(ValueError, match=r"needs 0.0004 GB, more than its file: .* give the model, load\(path, model="):
         vits.Agent.load(path)
     assert vits.Agent.load(path, model=model).diagnostics().observations == 0
 

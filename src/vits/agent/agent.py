@@ -249,7 +249,7 @@ class Agent:
             samples: draws for quantities without a closed form.
 
         Returns:
-            `.mean` (p,), `.covariance` (p, p), and `.interval(arms)`, the expected reward of arms.
+            `.mean` (p,), `.variances` (p,), `.covariance` (p, p), and `.interval(arms)`, the expected reward of arms.
         """
         return belief.belief(self._ready(), arm, samples)
 

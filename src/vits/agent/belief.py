@@ -1,5 +1,6 @@
 """The posterior of an agent: moments, draws, and intervals for expected rewards."""
 
+import functools
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -13,9 +14,9 @@ from jaxtyping import Array, Float, Key
 from vits import validate
 from vits.agent import arms as arms_
 from vits.agent import processes
-from vits.agent.compiled import LAPACK
+from vits.agent.compiled import LAPACK, WIDE
 from vits.agent.snapshot import Snapshot
-from vits.inference.base import Posterior
+from vits.inference.base import Moments, Posterior
 from vits.inference.per_arm import PerArm
 from vits.models import RewardModel
 from vits.policies import PosteriorPolicy
@@ -35,16 +36,41 @@ class Interval(NamedTuple):
 class Belief:
     """A posterior over the parameters of the reward model.
 
-    `mean` and `covariance` are exact if the posterior is Gaussian or an ensemble. Otherwise they are estimated from
-    `draws`: independent ones, or those of a Markov chain that starts at the agent's current parameters.
+    `mean`, `variances` and `covariance` are exact if the posterior is Gaussian or an ensemble. Otherwise they are
+    estimated from `draws`: independent ones, or those of a Markov chain that starts at the agent's current parameters.
+    Covariance and draws are computed when they are asked for; a network of a million parameters has its mean and its
+    variances, while its covariance does not fit into memory and is refused.
     """
 
     mean: Float[np.ndarray, " params"]
-    covariance: Float[np.ndarray, "params params"]
-    draws: Float[np.ndarray, "samples params"]
+    variances: Float[np.ndarray, " params"]
     exact: bool
+    _drawn: Callable[[], Float[np.ndarray, "samples params"]] = field(repr=False)
+    _moments: Callable[[], Moments | None] = field(repr=False)
     _model: RewardModel = field(repr=False)
     _offer: Callable[[Any], tuple[Sequence[Hashable], Any]] = field(repr=False)
+
+    @functools.cached_property
+    def covariance(self) -> Float[np.ndarray, "params params"]:
+        """The covariance of all pairs of parameters."""
+        size = self.mean.size
+        validate.memory(
+            f"the covariance of {size:,} parameters",
+            3.0 * self.mean.itemsize * size**2,
+            "use variances, or interval(arms) for what they mean for rewards",
+        )
+        if not self.exact:
+            return np.cov(self.draws.T).reshape(size, size)
+        with LAPACK:
+            moments = self._moments()
+        assert moments is not None
+        sqrt_cov = np.asarray(moments.sqrt_cov)
+        return sqrt_cov @ sqrt_cov.T
+
+    @property
+    def draws(self) -> Float[np.ndarray, "samples params"]:
+        """Draws of the parameters."""
+        return self._drawn()
 
     def interval(self, arms: Any, level: float = 0.9) -> Interval:
         """The expected reward of arms, from the draws.
@@ -79,21 +105,33 @@ def belief(snapshot: Snapshot, arm: Hashable, samples: int) -> Belief:
         offered = snapshot.offer(what, [arm] if settings.per_arm else None)
         return offered.names, offered.features
 
+    size = settings.model.num_params
+
+    @functools.cache
+    def drawn() -> Float[np.ndarray, "samples params"]:
+        needed = 2.0 * settings.dtype.itemsize * samples * size
+        validate.memory(f"{samples:,} draws of {size:,} parameters", needed, "ask for fewer, posterior(samples=...)")
+        with LAPACK:
+            return np.asarray(_draws(posterior, state, settings.start_key(0), samples, one_by_one=size > WIDE))
+
     with LAPACK:
-        draws = np.asarray(_draws(posterior, state, settings.start_key(0), samples))
-        moments = posterior.moments(state)
-    if moments is None:
-        covariance = np.cov(draws.T).reshape(2 * draws.shape[1:])
-        return Belief(draws.mean(axis=0), covariance, draws, False, settings.model, offer)
-    mean, sqrt_cov = (np.asarray(part) for part in moments)
-    return Belief(mean, sqrt_cov @ sqrt_cov.T, draws, True, settings.model, offer)
+        marginals = posterior.marginals(state)
+    if marginals is None:
+        mean, variances = drawn().mean(axis=0), drawn().var(axis=0, ddof=1)
+    else:
+        mean, variances = (np.asarray(part) for part in marginals)
+    moments = functools.partial(posterior.moments, state)
+    return Belief(mean, variances, marginals is not None, drawn, moments, settings.model, offer)
 
 
 @eqx.filter_jit
-def _draws(posterior: Posterior, state: State, key: Key[Array, ""], samples: int) -> Float[Array, "samples params"]:
+def _draws(
+    posterior: Posterior, state: State, key: Key[Array, ""], samples: int, *, one_by_one: bool
+) -> Float[Array, "samples params"]:
     keys = jax.random.split(key, samples)
     if not posterior.is_chain:
-        return jax.vmap(posterior.sample, (0, None))(keys, state)
+        sample = functools.partial(posterior.sample, state=state)
+        return jax.lax.map(sample, keys) if one_by_one else jax.vmap(sample)(keys)
 
     def advance(state: State, key: Key[Array, ""]) -> tuple[State, Vector]:
         moved, _ = posterior.advance(key, state)

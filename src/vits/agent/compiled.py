@@ -28,6 +28,9 @@ Shapes = tuple[tuple[tuple[int, ...], str], ...]
 PROGRAMS = 256
 """The number of programs of each kind that are kept; the least recently used ones are dropped."""
 
+WIDE = 10_000
+"""With more parameters draws are made one after the other: many at once would not fit into memory."""
+
 LAPACK = threading.RLock()
 """Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
 
@@ -155,7 +158,11 @@ def chooser(policy: Skeleton, state: Skeleton, shapes: Shapes, rows: tuple[int, 
     @functools.partial(jax.jit, static_argnums=4)
     def draws(view: Arrays, key: Array, number: Array, features: Array, samples: int) -> Array:
         keys = jax.random.split(decision_key(key, number), samples)
-        return jax.vmap(lambda key: scores(whole(view), key, features))(keys)
+
+        def under(key: Array) -> Array:
+            return scores(whole(view), key, features)
+
+        return jax.lax.map(under, keys) if agent.model.num_params > WIDE else jax.vmap(under)(keys)
 
     agent, _ = parts(like)
     gaussian = None

@@ -27,8 +27,8 @@ STORED = ("window", "fold_after", "capacity", "num_arms")
 
 MOST_LAYERS = 100
 
-PRIOR_BYTES = 1 << 28
-"""The most memory for a prior precision matrix that a file may request; all algorithms have one."""
+MODEL_BYTES = 1 << 28
+"""The most memory for model parameters that a small file may request; some algorithms store no array of that size."""
 
 
 def fields(value: Any, what: str, *names: str) -> list[Any]:
@@ -102,8 +102,11 @@ def encoded_model(model: models.RewardModel) -> dict[str, Any]:
     return built | {"name": None}
 
 
-def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int) -> models.RewardModel:
-    """The model of a saved agent: made from its description, or the given one if it matches."""
+def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int, nbytes: int) -> models.RewardModel:
+    """The model of a saved agent: made from its description, or the given one if it matches.
+
+    Its parameters may take as much memory as the file, `nbytes`, or as `MODEL_BYTES`.
+    """
     _check_model(value)
     if given is not None:
         found = encoded_model(given)
@@ -115,9 +118,9 @@ def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int) -
         raise ValueError(
             f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)"
         )
-    if num_params**2 * itemsize > PRIOR_BYTES:
+    if num_params * itemsize > max(nbytes, MODEL_BYTES):
         raise ValueError(
-            f"the saved model, {_described(value)}, needs a prior of {num_params**2 * itemsize / 1e9:.3g} GB: "
+            f"the saved model, {_described(value)}, needs {num_params * itemsize / 1e9:.3g} GB, more than its file: "
             "if that is right, give the model, load(path, model=...)"
         )
     if name == "mlp":

@@ -53,7 +53,7 @@ def check(
         dim: the number of features.
         reward_range: the rewards that the model allows.
     """
-    precision, deviations = _scale(policy)
+    precisions, deviations = _scale(policy)
     for name, node in list(_nodes("the state", state)):  # all numbers are known to be finite before any is used
         if isinstance(node, History):
             longest_menu = node.features.shape[-2 if node.by_columns else -1] // dim
@@ -64,7 +64,13 @@ def check(
         if isinstance(seen, np.ndarray) and not np.all((seen >= 0) & (seen <= observations)):
             raise Damaged(f"the state counts other observations than the {observations} that were learned")
         if {"mean", "sqrt_cov"} <= set(parts) and "scale" not in parts:
-            _check_resolved(parts["mean"], parts["sqrt_cov"], deviations)
+            _check_resolved(parts["mean"], np.linalg.norm(parts["sqrt_cov"].astype(float), axis=-1), deviations)
+        if {"mean", "deviations", "factor"} <= set(parts):
+            _check_columns(parts["mean"], parts["deviations"], parts["factor"], deviations)
+        if {"mean", "diagonal", "factor"} <= set(parts):
+            if not np.all(parts["diagonal"] > 0):
+                raise Damaged("the diagonal of a precision must be positive")
+            _check_resolved(parts["mean"], 1.0 / np.sqrt(parts["diagonal"].astype(float)), deviations)
         if {"sqrt_cov", "sqrt_precision"} <= set(parts):
             _check_inverse(parts["sqrt_cov"], parts["sqrt_precision"])
         if {"sqrt_cov", "precision"} <= set(parts):
@@ -74,9 +80,10 @@ def check(
         if {"mean", "rounding"} <= set(parts):
             _check_place(parts["rounding"], deviations)
         if {"precision", "linear"} <= set(parts):
-            _check_linear(parts["precision"], parts["linear"], deviations)
+            diagonal = np.diagonal(parts["precision"], axis1=-2, axis2=-1)
+            _check_linear(diagonal.astype(float), parts["linear"], deviations)
         if "prior_tilts" in parts:
-            _check_linear(precision, parts["prior_tilts"], deviations)
+            _check_linear(precisions, parts["prior_tilts"], deviations)
         for field in set(parts) & set(PRECISIONS):
             if parts[field] is not None:
                 _check_positive_definite(parts[field])
@@ -112,9 +119,9 @@ def _parts(node: Any) -> dict[str, Any]:
 
 
 class _Scale(NamedTuple):
-    """The prior precision of a policy, and the standard deviation of each parameter under the prior."""
+    """The diagonal of a policy's prior precision, and the standard deviation of each parameter under the prior."""
 
-    precision: Float[np.ndarray, "params params"]
+    precisions: Float[np.ndarray, " params"]
     deviations: Float[np.ndarray, " params"]
 
 
@@ -122,17 +129,20 @@ def _scale(policy: Policy) -> _Scale:
     """The scale of the parameters; empty for a policy without a prior."""
     found = [node for node in jax.tree.leaves(policy, is_leaf=_is_prior) if _is_prior(node)]
     if not found:
-        return _Scale(np.zeros((0, 0)), np.zeros(0))
-    precision = np.asarray(found[0].matrix, float)
-    diagonal = np.diagonal(precision)
+        return _Scale(np.zeros(0), np.zeros(0))
+    mean, precision = np.asarray(found[0].mean), np.asarray(found[0].precision, float)
+    if precision.ndim < 2:
+        if not np.all(precision > 0):
+            raise Damaged("the precisions of a prior must be positive")
+        diagonal = np.broadcast_to(precision, mean.shape)
+        return _Scale(diagonal, np.sqrt(1.0 / diagonal))
     _check_positive_definite(precision)
-    if np.count_nonzero(precision) == len(diagonal):
-        return _Scale(precision, np.sqrt(1.0 / diagonal))
+    diagonal = np.diagonal(precision)
     try:
         variances = np.diagonal(np.linalg.inv(precision))
     except np.linalg.LinAlgError:
         raise Damaged("its prior is singular") from None
-    return _Scale(precision, np.sqrt(np.maximum(variances, 1.0 / diagonal)))
+    return _Scale(diagonal, np.sqrt(np.maximum(variances, 1.0 / diagonal)))
 
 
 def _is_prior(node: Any) -> bool:
@@ -141,14 +151,26 @@ def _is_prior(node: Any) -> bool:
 
 def _check_resolved(
     mean: Float[np.ndarray, "*n params"],
-    sqrt_cov: Float[np.ndarray, "*n params params"],
+    deviations: Float[np.ndarray, "*n params"],
     prior: Float[np.ndarray, " params"],
 ) -> None:
-    deviations = np.linalg.norm(sqrt_cov.astype(float), axis=-1)
     if not np.all((deviations > 0) & (np.finfo(mean.dtype).eps * np.abs(mean) <= deviations)):
         raise Damaged("the deviations of a posterior must be positive, and not lost in the rounding of its mean")
     if not np.all(deviations <= WIDER * np.max(prior)):
         raise Damaged("a posterior is much wider than the prior")
+
+
+def _check_columns(
+    mean: Float[np.ndarray, "*n params"],
+    deviations: Float[np.ndarray, "*n params"],
+    factor: Float[np.ndarray, "*n rank params"],
+    prior: Float[np.ndarray, " params"],
+) -> None:
+    """A covariance that is a diagonal plus few columns."""
+    if not np.all(deviations > 0):
+        raise Damaged("the deviations of a posterior must be positive")
+    variances = np.square(deviations.astype(float)) + np.sum(np.square(factor.astype(float)), axis=-2)
+    _check_resolved(mean, np.sqrt(variances), prior)
 
 
 def _check_place(theta: Float[np.ndarray, "*n params"], prior: Float[np.ndarray, " params"]) -> None:
@@ -158,12 +180,12 @@ def _check_place(theta: Float[np.ndarray, "*n params"], prior: Float[np.ndarray,
 
 
 def _check_linear(
-    precision: Float[np.ndarray, "*n params params"],
+    precisions: Float[np.ndarray, "*m params"],
     linear: Float[np.ndarray, "*n params"],
     prior: Float[np.ndarray, " params"],
 ) -> None:
     """The same for a mode P^-1 b: |b_i| <= sqrt(P_ii) sum_j sqrt(P_jj) |theta_j|."""
-    roots = np.sqrt(np.maximum(np.diagonal(precision, axis1=-2, axis2=-1).astype(float), 0.0))
+    roots = np.sqrt(np.maximum(precisions, 0.0))
     farthest = SLACK / np.finfo(linear.dtype).eps * np.sum(roots * prior, axis=-1, keepdims=True)
     if not np.all(np.abs(linear) <= roots * farthest):
         raise Damaged("the mode of a posterior is farther out than its precision allows")
