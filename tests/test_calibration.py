@@ -46,8 +46,9 @@ def test_a_posterior_that_is_too_narrow_is_found_out(monkeypatch):
 
 
 @pytest.mark.heavy
-def test_low_rank_covariances_are_calibrated_at_full_rank_and_too_narrow_below():
-    full, one, none = (sbc.run(f"vits_ng, {form}", "linear", 1000) for form in ("rank 3", "rank 1", "diagonal"))
+@pytest.mark.parametrize("algorithm", ["vits_ng", "vits_ii", "vits_ii_hf"])
+def test_low_rank_covariances_are_calibrated_at_full_rank_and_too_narrow_below(algorithm):
+    full, one, none = (sbc.run(f"{algorithm}, {form}", "linear", 1000) for form in sbc.FAMILIES)
     assert full.p_value > 1e-3
     assert 0.93 < full.width < 1.07
     assert full.width - 0.05 < one.width < none.width + 0.05 < 1.3

@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, Key
 from scipy import stats
 
 import vits
-from vits.inference.structured import StructuredState
 from vits.policies import Thompson
 from vits.types import Observation
 
@@ -34,10 +33,16 @@ CONVERGED: dict[str, dict[str, Any]] = {
 }
 """The posteriors to check, with steps enough to reach what they aim at."""
 
+FAMILIES: dict[str, dict[str, Any]] = {
+    "rank 3": {"covariance": "low_rank", "rank": 3},
+    "rank 1": {"covariance": "low_rank", "rank": 1},
+    "diagonal": {"covariance": "diagonal"},
+}
+
 STRUCTURED: dict[str, dict[str, Any]] = {
-    "vits_ng, rank 3": {"covariance": "low_rank", "rank": 3},
-    "vits_ng, rank 1": {"covariance": "low_rank", "rank": 1},
-    "vits_ng, diagonal": {"covariance": "diagonal"},
+    f"{algorithm}, {family}": {**CONVERGED[algorithm], **options}
+    for algorithm in ("vits_ng", "vits_ii", "vits_ii_hf")
+    for family, options in FAMILIES.items()
 }
 """Posteriors of smaller families, by a label: of lower rank than the truth they are narrower than it, by design."""
 
@@ -95,9 +100,10 @@ def _simulate(
         rows = (jax.random.split(learn_key, COUNT), phi, rewards)
         state, rejected = jax.lax.scan(learn, policy.init(key), rows)
         draws = jax.vmap(policy.posterior.sample, (0, None))(jax.random.split(draw_key, DRAWS), state)
-        is_structured = isinstance(state, StructuredState)
-        deviation = jnp.sqrt(state.precision.variances) if is_structured else jnp.linalg.norm(state.sqrt_cov, axis=1)
+        marginals = policy.posterior.marginals(state)
+        assert marginals is not None
         rank = jnp.sum(draws < theta[None, :], axis=0)
-        return rank[coordinate], ((theta - state.mean) / deviation)[coordinate], jnp.sum(rejected)
+        scores = (theta - marginals.mean) / jnp.sqrt(marginals.variances)
+        return rank[coordinate], scores[coordinate], jnp.sum(rejected)
 
     return jax.vmap(one)(keys, coordinates)
