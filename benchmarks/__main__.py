@@ -8,7 +8,7 @@ from rich.table import Table
 
 from benchmarks.timing import Measurement
 
-NAMES = ("simulation", "peers", "agent", "growth", "cold", "network", "wide")
+NAMES = ("simulation", "peers", "agent", "growth", "cold", "network", "wide", "scale")
 
 
 def as_markdown(rows: list[Measurement]) -> str:

@@ -2,7 +2,7 @@ import re
 
 import numpy as np
 import pytest
-from benchmarks import cold, growth, network, peers, plain_numpy, scaling, simulation, timing, wide
+from benchmarks import cold, growth, network, peers, plain_numpy, scale, scaling, simulation, timing, wide
 
 import vits
 
@@ -119,3 +119,17 @@ def test_more_cores_help_until_the_longest_cell_decides():
     assert [found.walls[cores] for cores in (2, 4, 512)] == [8.0, 4.0, 4.0]
     assert found.enough == 4
     assert "| run | 13 | 0.004 | 4.0 s | 8.0 s | 4.0 s |" in scaling.table({"run": found})
+
+
+@pytest.mark.heavy
+def test_large_networks_against_their_size_and_their_rank():
+    machine, *grown, decide = scale.rows(sizes=(2000, 4000), ranks=(1, 2), forms=("vits_ng, low rank 20",))
+    assert machine.what.startswith("x + a y")
+    assert len(grown) == 3
+    assert 0.0 < numbers([decide])[0] < 1000.0
+    numbers([machine, *grown])
+
+
+def test_the_networks_that_are_measured_have_the_size_that_they_claim():
+    for size in scale.SIZES[:2]:
+        assert scale.network(size).num_params == pytest.approx(size, rel=0.01)
