@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 from jaxtyping import Float
@@ -27,7 +27,9 @@ READINGS = WRITTEN, BEST = ("as written", "at its best")
 """The two readings of a claim: the paper's algorithms to the letter, with its grids; or all tuned and stable."""
 
 
-class _RequiredColumns(TypedDict):
+class Row(TypedDict):
+    """An algorithm in an environment, over all seeds. Experiments may add columns."""
+
     environment: str
     algorithm: str
     hyperparameters: dict[str, Any]
@@ -39,17 +41,12 @@ class _RequiredColumns(TypedDict):
     regret_median: float | None
     seconds: float
     rounds_per_second: float | None
-
-
-class Row(_RequiredColumns, total=False):
-    """An algorithm in an environment, over all seeds. Experiments may add columns."""
-
-    files: list[str]
-    rejected_updates: int
-    rejections: dict[str, int]
-    capped_rounds: int
-    unstable_rounds: int
-    refreshed_inverses: int
+    files: NotRequired[list[str]]
+    rejected_updates: NotRequired[int]
+    rejections: NotRequired[dict[str, int]]
+    capped_rounds: NotRequired[int]
+    unstable_rounds: NotRequired[int]
+    refreshed_inverses: NotRequired[int]
 
 
 Key = tuple[str, str]
@@ -78,22 +75,19 @@ class Finding(TypedDict):
     won: float | None
 
 
-class _RequiredOfClaim(TypedDict):
+class Claim(TypedDict):
+    """A claim of the paper and the verdict on it. Claims that are decided by seeds have statements."""
+
     id: str
     claim: str
     verdict: str
     evidence: str
-
-
-class Claim(_RequiredOfClaim, total=False):
-    """A claim of the paper and the verdict on it. Claims that are decided by seeds have statements."""
-
-    reading: str
+    reading: NotRequired[str]
     """One of `READINGS`; the second if it is missing."""
-    statements: list[Finding]
-    seeds: int
+    statements: NotRequired[list[Finding]]
+    seeds: NotRequired[int]
     """Paired seeds that decided it, or that were not enough."""
-    needed: int | None
+    needed: NotRequired[int | None]
     """About how many seeds would decide an undecided claim; null if that cannot be estimated."""
 
 
@@ -104,19 +98,16 @@ class Record(TypedDict):
     changes: list[str] | None
 
 
-class _RequiredFields(TypedDict):
+class Summary(TypedDict):
+    """The content of summary.json. Runs from before the command was recorded have no `record`."""
+
     experiment: str
     preset: str
     settings: dict[str, Any]
     versions: dict[str, str]
     rows: list[Row]
     claims: list[Claim]
-
-
-class Summary(_RequiredFields, total=False):
-    """The content of summary.json. Runs from before the command was recorded have no `record`."""
-
-    record: Record
+    record: NotRequired[Record]
 
 
 class DamagedRun(ValueError):
