@@ -307,9 +307,10 @@ def ensemble_ts(
     Args:
         model: the reward model. All but linear, logistic and Poisson models store `num_members` data sets, and their
             likelihood must accept noisy rewards.
-        inverse_temperature: eta; the larger, the less the models differ. num_members: M. num_steps: the most Newton
-        steps per round and model; one is usually enough. `info.step_capped` reports rounds in
-            which a model ends away from its mode.
+        inverse_temperature: eta; the larger, the less the models differ.
+        num_members: M.
+        num_steps: the most Newton steps per round and model; one is usually enough. `info.step_capped` reports rounds
+            in which a model ends away from its mode.
 
     Other arguments: see `vits.algorithms`.
 
