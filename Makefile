@@ -55,9 +55,9 @@ PYTEST := JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.venv/xla JAX_PERSISTENT_CACHE_MIN
 test: check
 	$(PYTEST)
 
-# The Ray engine on clusters of this machine.
+# The Ray engine on clusters of this machine; prints what was measured.
 test-ray: .venv/dev .venv/ray
-	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_ray.py -m heavy
+	OPENBLAS_NUM_THREADS=1 $(BIN)/pytest tests/test_ray.py -m heavy -rP
 
 test-all: check
 	$(PYTEST) -m 'heavy or not heavy'

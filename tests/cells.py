@@ -54,6 +54,23 @@ def busy(num_cells, chunk=32):
     return dataclasses.replace(one, worlds=one.worlds[:1], seeds=chunk * num_cells, chunk=chunk)
 
 
+class Compiling(Trivial):
+    """Cells that count the programs that they found compiled."""
+
+    def _cell(self, i):
+        return super()._cell(i)._replace(compute=_count_found)
+
+
+def _count_found(advance):
+    import jax
+    import jax.numpy as jnp
+
+    found = []
+    jax.monitoring.register_event_listener(lambda event, **_: found.append(event))
+    jax.jit(lambda x: jnp.linalg.eigh(x @ x.T))(jnp.eye(50))
+    return {"found": np.array([found.count("/jax/compilation_cache/cache_hits")]), "seconds": np.zeros(1)}
+
+
 class Threads(Trivial):
     """Cells that count the threads of XLA in their process, after a product that needs them."""
 

@@ -1,6 +1,7 @@
 """A Ray cluster of several nodes on the loopback address, whose processes can be killed one by one."""
 
 import contextlib
+import functools
 import ipaddress
 import os
 import secrets
@@ -36,9 +37,11 @@ def environment():
 class Cluster:
     """Nodes with some cores each; the first one is the head."""
 
-    def __init__(self, folder, num_nodes=2, cores=1):
+    def __init__(self, folder, num_nodes=2, cores=1, variables=None):
         self.folder, self.cores = folder, cores
         self.environment = environment()
+        self.variables = variables or {}
+        """Environment variables of the nodes alone; None removes one."""
         self.address = f"127.0.0.1:{free_port()}"
         self.nodes = []
         for _ in range(num_nodes):
@@ -52,10 +55,11 @@ class Cluster:
         )
         log = self.folder / f"node-{secrets.token_hex(4)}.log"
         command = [Path(sys.executable).parent / "ray", "start", *role, f"--num-cpus={self.cores}"]
+        both = {**self.environment, **self.variables}
         with log.open("w") as out:
             node = subprocess.Popen(
                 [*command, "--block", "--object-store-memory=100000000"],
-                env=self.environment,
+                env={name: value for name, value in both.items() if value is not None},
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -82,18 +86,19 @@ class Cluster:
         node.wait()
 
     def workers(self):
-        """Process ids of the workers that can compute something."""
+        """Process ids of the workers that are computing a cell: Ray names them by their task."""
         found = [pid for node in self.nodes for pid in descendants(node.pid)]
-        return [pid for pid in found if name(pid).startswith(("ray::compute", "ray::IDLE"))]
+        return [pid for pid in found if name(pid).startswith("ray::compute")]
 
     def stop(self):
         while self.nodes:
             self.kill(-1)
 
     def driver(self, *arguments, variables=None, **more):
-        """A process that computes cells on this cluster."""
+        """A Python process that computes cells on this cluster. Ctrl-C works even where these tests ignore it."""
         environment = {**self.environment, "RAY_ADDRESS": self.address, **(variables or {})}
-        return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, **more)
+        listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        return subprocess.Popen([sys.executable, *arguments], env=environment, text=True, preexec_fn=listen, **more)
 
 
 def kill(pid):

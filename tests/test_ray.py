@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
-from cells import Trivial
 from cluster import Cluster, environment, exposed, kill, watch
 from vits.datasets import movielens
-from vits.lab.experiments import run
 
 MISSING = "Ray is not installed; pip install 'vits-bandits[ray]' installs it"
 pytestmark = [pytest.mark.heavy, pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason=MISSING)]
@@ -48,14 +47,28 @@ def trivial(num_cells, seconds, broken=()):
     return f"Trivial('trivial', 'Trivial', {num_cells}, {seconds}, {broken})"
 
 
-def local(folder, num_cells):
-    run.run(Trivial("trivial", "Trivial", num_cells), folder, preset="quick")
+COMMAND = "from vits import cli; cli.main()"
+"""A program that is the command `vits`."""
+
+LOCAL = """
+import sys; from pathlib import Path; import cells; from vits.lab.experiments import run
+run.run(eval(sys.argv[2], vars(cells)), Path(sys.argv[1]), preset="quick")
+"""
+"""A program that runs an experiment of `cells` on the local engine: FOLDER EXPRESSION."""
+
+
+def local(folder, expression):
+    """What an experiment gives on the local engine."""
+    subprocess.run([sys.executable, "-c", LOCAL, str(folder), expression], env=environment(), check=True)
     return contents(folder)
 
 
 def vits(*arguments, log):
     """Run the command; nothing that it starts listens on another address than loopback."""
-    command = [Path(sys.executable).parent / "vits", *map(str, arguments)]
+    return watched([Path(sys.executable).parent / "vits", *map(str, arguments)], log)
+
+
+def watched(command, log):
     with log.open("w") as out:
         process = subprocess.Popen(command, env=environment(), stdout=out, stderr=subprocess.STDOUT)
         found = watch(process, timeout=900)
@@ -83,15 +96,105 @@ def test_a_run_on_ray_equals_the_local_one_bit_for_bit(experiment, tmp_path):
     assert time.monotonic() - started < 30.0  # draws the figures again
 
 
+def test_a_tuning_on_ray_equals_the_local_one_bit_for_bit(tmp_path):
+    few = ("--algorithms", "lin_ts", "--seeds", "4", "--horizon", "20", "--tuning-seeds", "8")
+    for engine in ("local", "ray"):
+        vits("tune", "linear", *few, "--engine", engine, "--out", tmp_path / engine, log=tmp_path / "log")
+    expected = contents(tmp_path / "local")
+    assert len(expected) > 2 * 18  # the grid in both worlds, and the heats after the first
+    assert contents(tmp_path / "ray") == expected
+
+
+PAPER = """
+import dataclasses
+from vits import cli
+from vits.lab.experiments import comparison, fixed_arms
+from vits.lab.report import paper
+fixed_arms.LINEAR["quick"] = dataclasses.replace(fixed_arms.LINEAR["quick"].only(["vits_ii", "lin_ts"]), horizon=20)
+one = comparison.PRESETS["quick"].only(["lin_ts"])
+comparison.PRESETS["quick"] = dataclasses.replace(one, horizon=20, seeds=2, dims=(3,), blocks=1)
+paper.JOBS = (paper.Job("fixed-linear", "quick", 150, 0.1), paper.Job("comparison", "quick", None, 0.1))
+cli.main()
+"""
+"""`vits paper` with two short jobs, one of which adds seeds."""
+
+
+def test_the_reproduction_on_ray_equals_the_local_one_and_what_measures_time_stays_on_this_machine(tmp_path):
+    for engine in ("local", "ray"):
+        folders = ("--out", str(tmp_path / engine), "--keep", str(tmp_path / f"kept-{engine}"))
+        watched([sys.executable, "-c", PAPER, "paper", "--engine", engine, *folders], tmp_path / f"log-{engine}")
+    found, expected = (contents(tmp_path / engine / "fixed-linear-quick") for engine in ("ray", "local"))
+    assert len(expected) > 4  # seeds were added
+    assert found == expected
+    said = "comparison measures computing time, so it runs in this process and not on ray"
+    assert said in (tmp_path / "log-ray").read_text()
+    assert said not in (tmp_path / "log-local").read_text()
+    assert (tmp_path / "kept-ray/comparison-quick.json").exists()
+
+
+def test_make_paper_takes_the_engine():
+    made = subprocess.run(
+        ["make", "--dry-run", "paper", "paper-linear", "ENGINE=ray"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "bin/vits paper --engine ray\n" in made.stdout
+    assert "bin/vits paper linear --engine ray\n" in made.stdout
+
+
+def test_movielens_is_needed_only_where_the_command_is_started(tmp_path):
+    """The nodes have no data, no folder where it could be found, and none of it afterwards."""
+    try:
+        data = movielens.find()
+    except ValueError as error:
+        pytest.skip(str(error))
+    home, few = tmp_path / "home", ("--seeds", "4", "--horizon", "50")
+    home.mkdir()
+    folders = {"HOME": str(home), "XDG_CACHE_HOME": str(home), "VITS_DATA": str(home)}
+    cluster = Cluster(tmp_path, variables={**folders, "JAX_COMPILATION_CACHE_DIR": None})
+    try:
+        arguments = ("run", "movielens", *few, "--data", str(data), "--engine", "ray", "--out", str(tmp_path / "ray"))
+        driver = cluster.driver("-c", COMMAND, *arguments)
+        assert driver.wait(timeout=300) == 0
+    finally:
+        cluster.stop()
+    vits("run", "movielens", *few, "--data", data, "--out", tmp_path / "local", log=tmp_path / "log")
+    assert contents(tmp_path / "ray") == contents(tmp_path / "local")
+    assert {path.name for path in home.iterdir()} == {"vits"}
+    assert {path.name for path in (home / "vits").iterdir()} == {"xla"}
+
+
+def test_workers_of_a_machine_share_compiled_programs(tmp_path):
+    """Every driver has workers of its own: those of the second find what those of the first have compiled."""
+    variables = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    cluster = Cluster(tmp_path, variables={**variables, "JAX_COMPILATION_CACHE_DIR": None})
+    found = []
+    try:
+        for folder in (tmp_path / "first", tmp_path / "second"):
+            work = "Compiling('compiling', 'Compiling', 2)"
+            assert cluster.driver(str(DRIVER), str(folder), work, stderr=subprocess.DEVNULL).wait(timeout=120) == 0
+            for file in folder.glob("*.npz"):
+                with np.load(file) as arrays:
+                    found.append(int(arrays["found"][0]))
+    finally:
+        cluster.stop()
+    assert len(found) == 4
+    assert found[0] == 0 or found[1] == 0
+    assert min(found[2:]) > 0
+
+
 def test_kills_of_workers_nodes_and_drivers_change_nothing(cluster, tmp_path):
+    """Cells are those of the linear bandit. Every worker that is killed is computing one."""
     rng = random.Random(0)
     kills = ["worker"] * 10 + ["node"] * 5 + ["driver"] * 4 + ["head"]
     rng.shuffle(kills)
-    folder, num_cells = tmp_path / "run", 200
+    folder, work = tmp_path / "run", "busy(200, chunk=10)"
 
     def start():
         with (tmp_path / "driver.log").open("a") as log:
-            return cluster.driver(str(DRIVER), str(folder), trivial(num_cells, 0.6), stdout=log, stderr=log)
+            return cluster.driver(str(DRIVER), str(folder), work, stdout=log, stderr=log)
 
     driver, drivers = start(), 1
     done = []
@@ -102,8 +205,10 @@ def test_kills_of_workers_nodes_and_drivers_change_nothing(cluster, tmp_path):
                 assert not (folder / "summary.json").exists(), f"finished after {done}"
                 driver, drivers = start(), drivers + 1
             if kind == "worker":
-                deadline = time.monotonic() + 30
-                while not (workers := cluster.workers()) and time.monotonic() < deadline:
+                deadline = time.monotonic() + 120
+                while not (workers := cluster.workers()):
+                    assert driver.poll() is None
+                    assert time.monotonic() < deadline
                     time.sleep(0.1)
                 kill(rng.choice(workers))
             elif kind == "node":
@@ -126,7 +231,10 @@ def test_kills_of_workers_nodes_and_drivers_change_nothing(cluster, tmp_path):
         kill(driver.pid)
     assert len(done) == 20
     assert drivers >= 5
-    assert contents(folder) == local(tmp_path / "local", num_cells)
+    found = contents(folder)
+    assert len(found) == 200
+    assert found == local(tmp_path / "local", work)
+    print(f"{len(found)} cells after kills of {', '.join(done)}: the same as on the local engine; {drivers} drivers")
 
 
 def test_a_node_that_joins_later_is_used(tmp_path):
@@ -139,32 +247,33 @@ def test_a_node_that_joins_later_is_used(tmp_path):
         cluster.add()
         time.sleep(8.0)
         assert driver.poll() is None
-        busy = cluster.workers()
-        assert len(busy) >= 2
+        assert len(cluster.workers()) == 2
         assert driver.wait(timeout=120) == 0
     finally:
         cluster.stop()
-    assert contents(tmp_path / "run") == local(tmp_path / "local", 60)
+    assert contents(tmp_path / "run") == local(tmp_path / "local", trivial(60, 0.0))
 
 
 def test_ctrl_c_stops_the_tasks_of_the_cluster(cluster, tmp_path):
-    driver = cluster.driver(str(DRIVER), str(tmp_path / "run"), trivial(10, 600.0), stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while computing(cluster) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    driver.send_signal(signal.SIGINT)
-    assert driver.wait(timeout=30) != 0
+    arguments = ("run", "quadratic", "--preset", "paper", "--engine", "ray", "--out", str(tmp_path / "run"))
+    with (tmp_path / "log").open("w") as log:
+        driver = cluster.driver("-c", COMMAND, *arguments, stderr=log)
+    try:
+        deadline = time.monotonic() + 120
+        while len(cluster.workers()) < 2:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        driver.send_signal(signal.SIGINT)
+        assert driver.wait(timeout=30) == 130
+    finally:
+        kill(driver.pid)
+        driver.wait()
+    assert "interrupted; run the same command again to resume" in (tmp_path / "log").read_text()
     deadline = time.monotonic() + 20
-    while computing(cluster) > 0:
+    while cluster.workers():
         assert time.monotonic() < deadline
         time.sleep(0.2)
-
-
-def computing(cluster):
-    """How many workers have used a CPU for cells: Ray names them by their task."""
-    names = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in cluster.workers() if Path(f"/proc/{pid}").exists()]
-    return sum(name.startswith(b"ray::compute") for name in names)
 
 
 def test_broken_cells_are_reported_with_their_error_and_the_rest_goes_on(cluster, tmp_path):
@@ -182,7 +291,7 @@ def test_broken_cells_are_reported_with_their_error_and_the_rest_goes_on(cluster
     assert max(done) == 48 - 1 - 3  # the costs of all but the broken ones
     assert len(done) > 10
     assert re.search(r"/48 0:00:\d\d", said)
-    nodes = re.findall(r"node ([0-9a-f]{8}): 1 cores, (\d+) cells done", said)
+    nodes = re.findall(r"node ([0-9a-f]{8}): 1 core, (\d+) cells? done", said)
     assert len({node for node, _ in nodes}) == 2
     assert sum(max(int(count) for name, count in nodes if name == node) for node in {name for name, _ in nodes}) == 22
 
@@ -209,13 +318,11 @@ def test_two_hundred_busy_cells_take_little_longer_than_on_the_local_engine(monk
     """
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "xla-ray"))
     work = f"busy({os.environ.get('VITS_TEST_CELLS', '200')})"
-    script = "import sys; from pathlib import Path; import cells; from vits.lab.experiments import run\n"
-    script += f"run.run(cells.{work}, Path(sys.argv[1]), preset='quick')"
     own = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "xla-local")}
     cluster = Cluster(tmp_path)
     try:
         started = time.monotonic()
-        assert cluster.driver("-c", script, str(tmp_path / "local"), variables=own).wait() == 0
+        assert cluster.driver("-c", LOCAL, str(tmp_path / "local"), work, variables=own).wait() == 0
         on_local = time.monotonic() - started
         started = time.monotonic()
         assert cluster.driver(str(DRIVER), str(tmp_path / "ray"), work, stderr=subprocess.DEVNULL).wait() == 0
@@ -248,3 +355,22 @@ def test_the_page_about_clusters_word_for_word(tmp_path):
     assert ("127.0.0.1", 46379) in found
     assert not exposed(found), exposed(found)
     assert (tmp_path / "results/linear-quick/summary.json").exists()
+
+
+def test_the_files_for_real_clusters_on_the_page_are_what_ray_takes():
+    """Ray checks the file of `ray up` itself. That of KubeRay has the fields that its operator asks for."""
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    page = (ROOT / "docs/howto/cluster.md").read_text()
+    launched, kubernetes = (
+        yaml.safe_load(each) for each in re.findall(r"^```yaml\n(.*?)^```", page, flags=re.M | re.S)
+    )
+    complete = prepare_config(launched)
+    validate_config(complete)
+    assert any("ray start --head" in command for command in complete["head_start_ray_commands"])
+    assert any("ray start --address" in command for command in complete["worker_start_ray_commands"])
+    assert (kubernetes["apiVersion"], kubernetes["kind"]) == ("ray.io/v1", "RayCluster")
+    spec = kubernetes["spec"]
+    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+        (container,) = group["template"]["spec"]["containers"]
+        assert {"name", "image", "resources"} <= set(container)

@@ -1,4 +1,4 @@
-"""Cells on a Ray cluster: a task for each, the longest first, and again if its worker or its node is lost."""
+"""Computes cells on a Ray cluster: one task per cell, the longest first, repeated if its worker or node is lost."""
 
 import hashlib
 import importlib
@@ -21,13 +21,13 @@ from vits.lab.experiments.ray_loopback import LOOPBACK, keep_loopback
 from vits.simulation.programs import current_shares
 
 MOST_FAILURES = 3
-"""A cell that fails by itself this often is given up."""
+"""Errors of a cell after which it is given up."""
 
 MOST_LOSSES = 20
-"""A cell whose worker is lost this often is given up: it may be the cell that ends its worker."""
+"""Lost workers after which a cell is given up: the cell itself may have ended them, for example by its memory."""
 
 WAIT = 1.0
-"""Seconds between two looks at the nodes."""
+"""Seconds between two updates of the lines about nodes."""
 
 
 class Failure(NamedTuple):
@@ -38,13 +38,13 @@ class Failure(NamedTuple):
 
 
 class Waiting:
-    """Cells that wait for a worker. The longest is next, by the speeds measured so far.
+    """Cells that wait for a worker. The longest comes first, by the speeds measured so far.
 
     Algorithms without a measurement come before all others.
 
     Args:
         cells: the cells.
-        seconds: the seconds that a unit of cost takes, by algorithm and by row; measurements are added.
+        seconds: the time of a unit of cost, by algorithm and by row; measurements are added.
     """
 
     def __init__(self, cells: Sequence[Cell], seconds: dict[Any, float]) -> None:
@@ -61,11 +61,11 @@ class Waiting:
         return best
 
     def push(self, index: int) -> None:
-        """Compute a cell again."""
+        """Put a cell back, to be computed again."""
         self._indices.append(index)
 
     def measured(self, index: int, seconds: float) -> None:
-        """Learn from a finished cell."""
+        """Store the speed of a finished cell."""
         cell = self._cells[index]
         self._seconds[cell.algorithm] = self._seconds[cell.key] = seconds / max(cell.cost, 1)
 
@@ -78,8 +78,8 @@ class Ray(Engine):
     """Computes cells on a Ray cluster.
 
     Args:
-        address: that of the cluster; by default RAY_ADDRESS, or a new cluster on this machine.
-        cores: cores, and threads, of a task.
+        address: address of the cluster; by default RAY_ADDRESS, or a new cluster on this machine.
+        cores: number of cores, and of threads, of a task.
     """
 
     def __init__(self, address: str | None = None, *, cores: int = 1) -> None:
@@ -141,7 +141,7 @@ class Ray(Engine):
             raise EngineError(_report(given_up, len(cells)))
 
     def _lines(self, ray: Any) -> list[str]:
-        """A line for each node that is there, or that has done something."""
+        """One line per node of the cluster; nodes that left are named if they computed a cell."""
         lines = []
         for node in ray.nodes():
             done, cores = self._done[node["NodeID"]], node["Resources"].get("CPU", 0)
@@ -154,9 +154,9 @@ class Ray(Engine):
 
 
 def connect(address: str) -> Any:
-    """Ray, connected to the cluster at an address; "local" is a new one on this machine.
+    """Connect to the cluster at an address, and return the module `ray`; "local" starts a cluster on this machine.
 
-    The new cluster listens on 127.0.0.1 alone. So must a cluster whose address is 127.0.0.1.
+    A cluster on this machine listens on 127.0.0.1 only. So must a cluster whose address is 127.0.0.1.
     """
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     arguments: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.ERROR}
@@ -182,7 +182,7 @@ def connect(address: str) -> Any:
 
 
 def _order(ray: Any, cells: Sequence[Cell], cores: int) -> tuple[ray_worker.Order, Any]:
-    """What the workers are to do, and the pickled cells; what cells share is pickled once."""
+    """The order for the workers, and the pickled cells; objects that cells share are pickled once."""
     pickled = ray.cloudpickle.dumps(list(cells))
     checksum = hashlib.sha256(pickled).hexdigest()
     order = ray_worker.Order(current_shares().groups, cores, ray_worker.software(), checksum)
@@ -190,9 +190,9 @@ def _order(ray: Any, cells: Sequence[Cell], cores: int) -> tuple[ray_worker.Orde
 
 
 def _environment(cores: int) -> dict[str, Any]:
-    """Environment variables of the workers: threads, and what the driver has set for JAX.
+    """Environment variables of the workers: the number of threads, and the settings of JAX from the driver.
 
-    Every machine has its own folder for compiled programs.
+    The folder of compiled programs is not among them: every machine has its own.
     """
     own = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE")
     chosen = {
@@ -204,7 +204,7 @@ def _environment(cores: int) -> dict[str, Any]:
 
 
 def _room(ray: Any, cores: int) -> int:
-    """How many tasks are submitted at once: those that can run, and some that are ready when a core is free."""
+    """The number of tasks to submit: one for every core, and a few more that start as soon as a core is free."""
     places = int(ray.cluster_resources().get("CPU", 0)) // cores
     return places + max(2, places // 8)
 

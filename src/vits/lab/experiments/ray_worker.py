@@ -1,4 +1,4 @@
-"""What a worker of a cluster does: compute one cell of those that the driver sent."""
+"""Code that runs on the workers of a cluster: it computes one of the cells that the driver sent."""
 
 import hashlib
 import pickle
@@ -13,24 +13,24 @@ from vits.files import Arrays, keep_compiled_programs
 
 
 class WrongSoftware(Exception):
-    """A node has other software than the driver, so that its results could differ."""
+    """The software of a node differs from that of the driver, so its results could differ."""
 
 
 class Order(NamedTuple):
-    """What all tasks of a run share, except for the cells."""
+    """Settings that all tasks of a run share."""
 
     groups: int
-    """As many groups as on the driver's machine, because their size decides the last bits of the results."""
+    """The number of groups of seeds on the driver's machine: their size decides the last bits of the results."""
     threads: int
-    """As many threads as a task has cores."""
+    """The number of threads: that of the cores of a task."""
     software: dict[str, str]
-    """That of the driver."""
+    """The versions on the driver's machine."""
     checksum: str
-    """Of the pickled cells."""
+    """SHA-256 of the pickled cells."""
 
 
 class Done(NamedTuple):
-    """A computed cell, the node that it was computed on, and the seconds it took with compilation."""
+    """The arrays of a cell, the node that computed it, and the seconds it took, compilation included."""
 
     arrays: Arrays
     node: str
@@ -46,8 +46,8 @@ def compute(pickled: UInt8[np.ndarray, " bytes"], order: Order, index: int) -> D
 
     Args:
         pickled: all cells, from the object store of the node.
-        order: how to compute them.
-        index: which one.
+        order: settings of the run.
+        index: the cell to compute.
     """
     keep_compiled_programs()
     started = time.perf_counter()
@@ -64,7 +64,7 @@ def compute(pickled: UInt8[np.ndarray, " bytes"], order: Order, index: int) -> D
 
 
 def software() -> dict[str, str]:
-    """What must be the same on all nodes: the libraries, the precision, and the sources of this package."""
+    """Software that must be the same on all nodes: the libraries, the precision, and the sources of this package."""
     import jax.numpy as jnp
 
     from vits.lab.experiments.run import libraries
