@@ -79,7 +79,7 @@ def a_round(algorithm: str, num_params: int, **settings: Any) -> tuple[float, in
         _, reason = jax.block_until_ready(program(jax.random.key(0), state))
         assert int(reason) == 0
 
-    repeats = int(np.clip(10**6 // num_params, 3, 20))
+    repeats = int(np.clip(3 * 10**5 // num_params, 3, 20))
     return best_seconds({"": work}, repeats=repeats)[""], used
 
 
