@@ -28,6 +28,11 @@ print("unchanged", len(before))
 """
 
 
+OWN = vits.models.custom(
+    lambda theta, phi: theta @ phi, loss=lambda mean, reward: 0.5 * (mean - reward) ** 2, dim=2, num_params=2
+)
+
+
 def test_an_agent_leaves_every_setting_of_jax_as_it_was():
     found = subprocess.run([sys.executable, "-c", UNTOUCHED], capture_output=True, text=True, check=True)
     assert found.stdout.startswith("unchanged")
@@ -152,7 +157,11 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
         ("vits_ii", vits.models.logistic(2), {"window": 7}, "the last 7 observations"),
         ("vits_ii", vits.models.logistic(2), {"minibatch": 8}, "the last 1024 observations"),
         ("vits_ii", vits.models.logistic(2), {"capacity": 8}, "all observations"),
-        ("vits_ii", vits.models.poisson(2), {}, "the last 1024 observations"),
+        ("vits_ii", vits.models.poisson(2), {}, "the last 128 observations, and older ones as a quadratic form"),
+        ("vits_ng", vits.models.mlp(2, (2,)), {}, "the last 1024 observations, and older ones as a quadratic form"),
+        ("greedy", OWN, {}, "the last 1024 observations, and older ones as a quadratic form"),
+        ("laplace_ts", OWN, {"carried": True}, "the last 1024 observations, and older ones as a quadratic form"),
+        ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 1024 observations"),
         ("lmc_ts", vits.models.mlp(2, (2,)), {}, "the last 1024 observations"),
         ("ensemble_ts", vits.models.logistic(2), {}, "the last 1024 observations"),
         ("fg_ts", vits.models.linear(2), {}, "the last 1024 observations"),
@@ -161,6 +170,7 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
 def test_what_an_agent_stores(algorithm, model, settings, kept):
     found = vits.Agent(algorithm, model, **settings).diagnostics()
     assert found.storage.startswith(kept)
+    assert ("quadratic form" in found.storage) == ("quad" in kept)
     assert (found.capacity is not None) == (kept == "all observations")
 
 
@@ -173,8 +183,17 @@ def test_an_option_that_allows_no_window_asks_for_a_capacity():
         vits.Agent("lmc_ts", vits.models.logistic(2), when_full="raise")
 
 
-def test_ten_thousand_rewards_compile_nothing_and_take_no_memory(compilations):
-    agent, rng = vits.Agent("vits_ii", vits.models.logistic(8), seed=0), np.random.default_rng(0)
+@pytest.mark.parametrize(
+    ("algorithm", "model"),
+    [
+        ("vits_ii", vits.models.logistic(8)),
+        ("vits_ng", vits.models.poisson(8)),
+        ("laplace_ts", vits.models.mlp(8, (1,))),
+    ],
+    ids=["logistic", "poisson", "mlp"],
+)
+def test_ten_thousand_rewards_compile_nothing_and_take_no_memory(compilations, algorithm, model):
+    agent, rng = vits.Agent(algorithm, model, seed=0), np.random.default_rng(0)
     agent.warm_up(8)
     start, memory = len(compilations), agent.diagnostics().memory_bytes
     for _ in range(5):
@@ -188,17 +207,30 @@ def test_ten_thousand_rewards_compile_nothing_and_take_no_memory(compilations):
     assert found.memory_bytes == memory
 
 
-def test_the_default_posterior_is_close_to_that_of_all_data():
-    found = storage.run(storage.Problem("logistic", 5, 2000, 1.0, 1.0), "vits_ng", seeds=[0])
+@pytest.mark.parametrize("model", ["logistic", "poisson"])
+def test_the_default_posterior_is_close_to_that_of_all_data(model):
+    found = storage.run(storage.Row(storage.Problem(model, 5, 2000, 1.0, 1.0), "vits_ng", {}), seeds=[0])
     assert found.storage == "the last 128 observations, and older ones as a quadratic form"
     assert 0.0 < found.mean < 0.1
     assert 0.9 < found.least < found.largest < 1.1
     assert found.error < 1.1 * found.full_error < 0.1
 
 
+def test_a_network_that_folds_is_closer_to_all_data_than_one_that_forgets(monkeypatch):
+    """Expected rewards at new features, after five windows."""
+    monkeypatch.setattr(vits.agent.settings, "WINDOW", 128)
+    problem = storage.Problem("mlp", 2, 640, 2.0, 1.0)
+    folds = storage.run(storage.Row(problem, "laplace_ts", {}), seeds=[0])
+    forgets = storage.run(storage.Row(problem, "laplace_ts", {"window": 128}), seeds=[0])
+    assert folds.storage == "the last 128 observations, and older ones as a quadratic form"
+    assert folds.mean < 0.6 * forgets.mean
+    assert folds.error < forgets.error
+
+
 def test_a_window_is_seen_to_forget(monkeypatch):
     monkeypatch.setattr(vits.agent.settings, "WINDOW", 64)
-    found = storage.run(storage.Problem("poisson", 2, 512, 1.0, 0.5), "vits_ng", seeds=[0])
+    problem = storage.Problem("poisson", 2, 512, 1.0, 0.5)
+    found = storage.run(storage.Row(problem, "vits_ng", {"covariance": "diagonal"}), seeds=[0])
     assert found.storage == "the last 64 observations"
     assert found.mean > 0.3
     assert 4.0 < found.largest < 16.0  # 512 / 64 is 8

@@ -128,14 +128,14 @@ def storage() -> None:
 
     columns = ("model", "d", "n", "length", "theta", "posterior", "storage", "mean", "variances", "error", "all data's")
     table = Table(*columns, box=SIMPLE_HEAD)
-    for problem, algorithms in storage.PROBLEMS.items():
-        for algorithm in algorithms:
-            found = storage.run(problem, algorithm)
-            row = (problem.model, *(f"{value:g}" for value in problem[1:]), algorithm, found.storage.split(",")[0])
-            variances = f"{found.least:.2f} to {found.largest:.2f}"
-            row += (f"{found.mean:.2f} sd", variances, f"{found.error:.4f}", f"{found.full_error:.4f}")
-            table.add_row(*row)
-            err.print(*row)
+    for problem, algorithm, settings in storage.ROWS:
+        found = storage.run(storage.Row(problem, algorithm, settings))
+        name = ", ".join([algorithm, *(f"{option}={value}" for option, value in settings.items())])
+        row = (problem.model, *(f"{value:g}" for value in problem[1:]), name, found.storage)
+        variances = f"{found.least:.2f} to {found.largest:.2f}"
+        row += (f"{found.mean:.2f} sd", variances, f"{found.error:.4f}", f"{found.full_error:.4f}")
+        table.add_row(*row)
+        err.print(*row)
     out.print(table)
 
 

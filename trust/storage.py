@@ -1,5 +1,6 @@
 """The error of bounded storage: agents with the default storage, against agents that store all observations."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -31,14 +32,29 @@ class Problem(NamedTuple):
     size: float
 
 
-GLMS = ("vits_ng", "vits_ii", "laplace_ts")
-PROBLEMS = {
-    Problem("logistic", 10, 10_000, 1.0, 1.0): GLMS,
-    Problem("logistic", 20, 10_000, 4.5, 0.5): ("vits_ng", "laplace_ts"),
-    Problem("poisson", 10, 10_000, 1.0, 1.0): GLMS,
-    Problem("mlp", 4, 4_000, 2.0, 1.0): ("vits_ng",),
-}
-"""The algorithms for each problem."""
+class Row(NamedTuple):
+    """A problem, and an agent that learns it. The agent it is compared with keeps all data, and has the seed 0."""
+
+    problem: Problem
+    algorithm: str
+    settings: dict[str, Any]
+
+
+LOGISTIC, LONG = Problem("logistic", 10, 10_000, 1.0, 1.0), Problem("logistic", 20, 10_000, 4.5, 0.5)
+POISSON, STEEP = Problem("poisson", 10, 10_000, 1.0, 1.0), Problem("poisson", 10, 4_000, 4.0, 0.5)
+NETWORK = Problem("mlp", 4, 4_000, 2.0, 1.0)
+ROWS = (
+    *(Row(LOGISTIC, algorithm, {}) for algorithm in ("vits_ng", "vits_ii", "laplace_ts")),
+    *(Row(LONG, algorithm, {}) for algorithm in ("vits_ng", "laplace_ts")),
+    Row(LOGISTIC, "vits_ng", {"covariance": "diagonal"}),
+    *(Row(POISSON, algorithm, {}) for algorithm in ("vits_ng", "vits_ii", "laplace_ts")),
+    *(Row(STEEP, algorithm, {}) for algorithm in ("vits_ng", "vits_ii", "laplace_ts")),
+    Row(NETWORK, "vits_ng", {}),
+    *(Row(NETWORK, "vits_ng", {"fold_after": number}) for number in (128, 512)),
+    Row(NETWORK, "vits_ng", {"window": 1024}),
+    Row(NETWORK, "vits_ng", {"capacity": NETWORK.number, "seed": 1}),
+)
+"""Default storages; for the network others too, and another seed: how far two agents with all data are apart."""
 
 
 class Difference(NamedTuple):
@@ -58,9 +74,9 @@ class Difference(NamedTuple):
     full_error: float
 
 
-def run(problem: Problem, algorithm: str, seeds: Sequence[int] = range(2)) -> Difference:
-    """One row of the table."""
-    found = [_compared(problem, algorithm, seed) for seed in seeds]
+def run(row: Row, seeds: Sequence[int] = range(2)) -> Difference:
+    """The figures of one row of the table."""
+    found = [_compared(row, seed) for seed in seeds]
     return Difference(
         storage=found[0].storage,
         mean=max(each.mean for each in found),
@@ -71,7 +87,33 @@ def run(problem: Problem, algorithm: str, seeds: Sequence[int] = range(2)) -> Di
     )
 
 
-def _compared(problem: Problem, algorithm: str, seed: int) -> Difference:
+def _compared(row: Row, seed: int) -> Difference:
+    all_data = {"window": None, "fold_after": None, "capacity": row.problem.number, "seed": 0}
+    bounded = _learned(row.problem, row.algorithm, seed, tuple(row.settings.items()))
+    full = _learned(row.problem, row.algorithm, seed, tuple((row.settings | all_data).items()))
+    if row.problem.model == "mlp":
+        deviations = [each.expected.std(axis=0) for each in (bounded, full)]
+        off = (bounded.expected.mean(axis=0) - full.expected.mean(axis=0)) / deviations[1]
+        ratios = np.quantile((deviations[0] / deviations[1]) ** 2, [0.05, 0.95])
+    else:
+        whiten = np.linalg.inv(np.linalg.cholesky(full.covariance.astype(np.float64)))
+        off, ratios = whiten @ (bounded.mean - full.mean), np.linalg.eigvalsh(whiten @ bounded.covariance @ whiten.T)
+    distance = float(np.sqrt(np.mean(off**2)))
+    return Difference(bounded.storage, distance, float(ratios.min()), float(ratios.max()), bounded.error, full.error)
+
+
+class _Learned(NamedTuple):
+    """What an agent stores, its posterior, draws of expected rewards at new features, and the error of their mean."""
+
+    storage: str
+    mean: Float[np.ndarray, " params"]
+    covariance: Float[np.ndarray, "params params"]
+    expected: Float[np.ndarray, "draws n"]
+    error: float
+
+
+@functools.cache
+def _learned(problem: Problem, algorithm: str, seed: int, settings: tuple[tuple[str, Any], ...]) -> _Learned:
     rng, is_network = np.random.default_rng(seed), problem.model == "mlp"
     model = vits.models.mlp(problem.dim, (8,)) if is_network else getattr(vits.models, problem.model)(problem.dim)
     theta = problem.size * rng.normal(size=model.num_params)
@@ -82,22 +124,13 @@ def _compared(problem: Problem, algorithm: str, seed: int) -> Difference:
         "poisson": lambda: rng.poisson(expected),
         "mlp": lambda: expected + NOISE * rng.normal(size=problem.number),
     }[problem.model]()
-    settings: dict[str, Any] = {"inverse_temperature": NOISE**-2} if is_network else {}
-    agents = [vits.Agent(algorithm, model, capacity=room, **settings) for room in (None, problem.number)]
-    for agent in agents:
-        agent.partial_fit(features, rewards.astype(float))
-    bounded, full = (agent.posterior() for agent in agents)
-    draws = [_rewards(model, each.draws, tested) for each in (bounded, full)]
-    errors = [float(np.sqrt(np.mean((each.mean(axis=0) - truth) ** 2))) for each in draws]
-    if is_network:
-        deviations = [each.std(axis=0) for each in draws]
-        off = (draws[0].mean(axis=0) - draws[1].mean(axis=0)) / deviations[1]
-        ratios = np.quantile((deviations[0] / deviations[1]) ** 2, [0.05, 0.95])
-    else:
-        whiten = np.linalg.inv(np.linalg.cholesky(full.covariance.astype(np.float64)))
-        off, ratios = whiten @ (bounded.mean - full.mean), np.linalg.eigvalsh(whiten @ bounded.covariance @ whiten.T)
-    distance = float(np.sqrt(np.mean(off**2)))
-    return Difference(agents[0].diagnostics().storage, distance, float(ratios.min()), float(ratios.max()), *errors)
+    noise: dict[str, Any] = {"inverse_temperature": NOISE**-2} if is_network else {}
+    agent = vits.Agent(algorithm, model, **noise, **dict(settings))
+    agent.partial_fit(features, rewards.astype(float))
+    posterior = agent.posterior()
+    draws = _rewards(model, posterior.draws, tested)
+    error = float(np.sqrt(np.mean((draws.mean(axis=0) - truth) ** 2)))
+    return _Learned(agent.diagnostics().storage, posterior.mean, posterior.covariance, draws, error)
 
 
 def _features(problem: Problem, rng: np.random.Generator, count: int) -> Float[np.ndarray, "n dim"]:

@@ -23,10 +23,11 @@ FEWEST_SLOTS = 8
 """Initial number of posteriors of an agent with one for each arm; it doubles when they are used up."""
 
 FOLD_AFTER = 128
-"""Observations that are stored, if older ones can be folded into a quadratic form."""
+"""Observations that are stored for a generalised linear model; older ones are folded into a quadratic form."""
 
 WINDOW = 1024
-"""Observations that are stored, if older ones cannot be folded and are forgotten."""
+"""The same for other models, whose quadratic forms are good only once the posterior has settled; also the number that is
+stored if older ones cannot be folded and are forgotten."""
 
 
 def is_double() -> bool:
@@ -85,18 +86,25 @@ class Settings:
         return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
 
     def bounded(self) -> "Settings":
-        """The same settings with a bounded storage, if the algorithm has an option for it and none was given."""
-        given, known, model = self.hyperparameters, algorithms.hyperparameters(self.algorithm), self.model
-        can_fold = isinstance(model, models.Glm) and model.max_d2loss is not None and given.get("minibatch") is None
-        bounds = {"fold_after": FOLD_AFTER} if can_fold and "fold_after" in known else {"window": WINDOW}
-        if not set(bounds) <= set(known) or any(given.get(name) is not None for name in ("window", "fold_after")):
-            bounds = {}
-        settings = replace(self, hyperparameters={**given, **bounds})
-        try:
-            settings.policy(FEWEST_SLOTS, BLOCK)
-        except ValueError as error:
-            raise ValueError(f"{error}; or keep all observations: capacity=1024, for example") from None
-        return settings
+        """The same settings with the first bound on storage that fits, unless there is one or there are none."""
+        given, known = self.hyperparameters, algorithms.hyperparameters(self.algorithm)
+        bounds = {"fold_after": FOLD_AFTER if isinstance(self.model, models.Glm) else WINDOW, "window": WINDOW}
+        is_bounded = any(given.get(name) is not None for name in bounds)
+        refusal = None
+        for name, value in () if is_bounded else bounds.items():
+            if name not in known:
+                continue
+            settings = replace(self, hyperparameters={**given, name: value})
+            try:
+                settings.policy(FEWEST_SLOTS, BLOCK)
+            except ValueError as error:
+                refusal = error
+            else:
+                return settings
+        self.policy(FEWEST_SLOTS, BLOCK)  # what is wrong without a bound too is told as it is
+        if refusal is not None:
+            raise ValueError(f"{refusal}; or keep all observations: capacity=1024, for example")
+        return self
 
     def stores_all(self, slots: int) -> bool:
         """Whether all observations are stored: then the structure of the state depends on the capacity."""

@@ -148,7 +148,9 @@ class Natural(GaussianPosterior):
         return Expectations(grad + slope * phi, hessian + jnp.outer(weight * phi, phi))
 
     def _is_late(self, point: Point) -> Bool[Array, ""]:
-        return jnp.asarray(False) if self.potential.sees_again else point.distance > self.tolerance
+        # Where expectations are estimated from draws, the distance is mostly their noise.
+        is_seen_once = self.potential.is_convex and not self.potential.sees_again
+        return point.distance > self.tolerance if is_seen_once else jnp.asarray(False)
 
 
 def _point(q: Gaussian, expected: Expectations, was_raised: Bool[Array, ""]) -> Point:
@@ -181,8 +183,8 @@ def vits_ng(
         step_size: rho, at most 1; halved in rounds where it would overshoot, which `info.step_capped` reports. By
             default 1 for linear, logistic and Poisson models, whose expectations are exact, and 0.1 for all others,
             where each step estimates them from a pair of draws.
-        num_steps: the most steps per round. By default 2; and 10 if observations are folded, because folded ones are
-            not used again, or if the covariance is not full.
+        num_steps: the most steps per round. By default 2; and 10 if observations of a linear, logistic or Poisson model
+            are folded, because folded ones are not used again, or if the covariance is not full.
         tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
         covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". For networks, the
             last two store no matrix of the parameters, and each step uses a minibatch, of 64 by default.
@@ -205,7 +207,8 @@ def vits_ng(
         raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
     rows = rows_of(covariance, rank, model)
     if num_steps is None:
-        num_steps = 2 if data.get("fold_after") is None and rows is None else 10
+        is_seen_once = data.get("fold_after") is not None and isinstance(model, models.Glm)
+        num_steps = 10 if is_seen_once or rows is not None else 2
     validate.not_negative("tolerance", tolerance)
     if rows is not None:
         data = sampled(model, data)

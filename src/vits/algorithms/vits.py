@@ -44,7 +44,8 @@ INVERSE_TOLERANCE = 0.1
 """D is recomputed at the end of a round if D' B is further than this from the identity (Frobenius norm)."""
 
 PATIENCE = 1e6
-"""Steps must be long enough to learn the widest direction in this many rounds; shorter ones are reported as capped."""
+"""Steps must be long enough to learn the widest direction in this many rounds, or in the `patience` of the potential;
+shorter ones are reported as capped."""
 
 DRAWS = {"antithetic": antithetic, "single": plain}
 INVERSES = {"first_order": first_order_inverse, "frozen": frozen_inverse}
@@ -154,7 +155,7 @@ class VITS(GaussianPosterior):
             last.sqrt_cov, D, error=error, tolerance=INVERSE_TOLERANCE, worthwhile=~diverged
         )
         new = last._replace(sqrt_precision=inverse.inverse_transpose)
-        stuck = _is_stuck(plan.real_num_steps * plan.h, new.sqrt_cov)
+        stuck = _is_stuck(plan.real_num_steps * plan.h, new.sqrt_cov, min(PATIENCE, self.potential.patience))
         return guarded(
             observation,
             old,
@@ -193,13 +194,13 @@ def _distance(old: VITSState, new: VITSState) -> Scalar:
     return jnp.linalg.norm(new.mean - old.mean) + jnp.linalg.norm(new.sqrt_cov - old.sqrt_cov)
 
 
-def _is_stuck(way: Scalar, sqrt_cov: Matrix) -> Bool[Array, ""]:
+def _is_stuck(way: Scalar, sqrt_cov: Matrix, patience: float) -> Bool[Array, ""]:
     """Whether the steps of a round, `way` = h K together, are too short to change the widest direction of B.
 
     A round makes up for the fraction h K / deviation^2 of the error in that direction. One feature of size 1e5 among
     others of size 1 is enough to make all steps that short.
     """
-    return ~(PATIENCE * way >= jnp.max(jnp.sum(jnp.square(sqrt_cov), axis=1)))
+    return ~(patience * way >= jnp.max(jnp.sum(jnp.square(sqrt_cov), axis=1)))
 
 
 @policies.preset

@@ -28,7 +28,7 @@ from vits.inference import newton
 from vits.inference.base import GaussianPosterior
 from vits.inference.guards import guarded, is_unresolved
 from vits.models import OutputModel
-from vits.potentials import Data
+from vits.potentials import Centre, Data
 from vits.potentials.autodiff import AutodiffPotential
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
@@ -77,7 +77,7 @@ class Recursive(GaussianPosterior):
         self, key: Key[Array, ""], state: RecursiveState, observation: Observation
     ) -> tuple[RecursiveState, Info]:
         """Add the observation to the data and to the covariance, then move the mean."""
-        data = self.potential.observe(state.data, observation)
+        data = self.potential.observe(state.data, observation, Centre(state.mean))
         batch = self.potential.minibatch(key, data)
         rho = self.step_size / self.potential.inflation(batch)
         B = with_row(state.sqrt_cov, self._row(state.mean, observation))

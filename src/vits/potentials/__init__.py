@@ -103,7 +103,7 @@ def potential(
     if by_layers and form is gauss_newton and isinstance(model, models.Mlp):
         form = gauss_newton_by_layers
     if fold_after is not None:
-        _check_folding(model, fold_after, window=window, minibatch=minibatch, capacity=capacity)
+        _check_folding(fold_after, window=window, minibatch=minibatch, capacity=capacity)
     store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)
     is_summed = window is None and minibatch is None and not (matrix_free and model.num_params > WIDE)
     if isinstance(model, models.Linear) and is_summed:
@@ -125,14 +125,12 @@ def potential(
         buffer=store,
         curvature=form,
         batch_size=minibatch,
+        folds=fold_after is not None,
     )
 
 
-def _check_folding(model: models.RewardModel, fold_after: int, **others: int | None) -> None:
+def _check_folding(fold_after: int, **others: int | None) -> None:
     validate.count("fold_after", fold_after)
-    # If the curvature has no bound, an expansion around a posterior that is still wide can be off by any factor.
-    if not isinstance(model, models.Glm) or model.max_d2loss is None:
-        raise ValueError(f"fold_after needs a linear or logistic model, but the model is {type(model).__name__}")
     for name, value in others.items():
         if value is not None:
             raise ValueError(f"{name} must be left out where observations are folded, but is {value}")

@@ -11,8 +11,10 @@ from typing_extensions import override
 
 from vits.history import BLOCK, Buffer, Minibatch, Rows
 from vits.models import Mlp, OutputModel, RewardModel
+from vits.potentials import folding
 from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
 from vits.potentials.curvature import Curvature, Dense, LowRank, OfObservations, Operator, times
+from vits.potentials.folding import Folded, Past
 from vits.potentials.jacobian import Layer, Layers
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
@@ -36,9 +38,10 @@ theta; given model, thetas, features, rewards and weights."""
 
 
 class AutodiffData(NamedTuple):
-    """The observations."""
+    """The observations; `folded` stands for the prior, and for whatever has left the history."""
 
     history: Rows
+    folded: Folded | None = None
 
 
 def exact(
@@ -142,7 +145,14 @@ CURVATURES: dict[str, CurvatureForm] = {"exact": exact, "gauss_newton": gauss_ne
 
 
 class AutodiffPotential(Potential):
-    """U(theta) = eta sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0), differentiated by JAX."""
+    """U(theta) = eta sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0), differentiated by JAX.
+
+    If it folds, an observation that leaves the window of its buffer is not forgotten: what stays is its expansion
+
+        nll(theta) ~ g' (theta - mu) + 1/2 (theta - mu)' H (theta - mu)
+
+    around the mean mu of the posterior of that time, with H the positive part of the curvature there.
+    """
 
     model: RewardModel
     inverse_temperature: Scalar
@@ -150,26 +160,38 @@ class AutodiffPotential(Potential):
     buffer: Buffer
     curvature: CurvatureForm
     batch_size: int | None = None
+    folds: bool = False
 
     def init(self) -> AutodiffData:
         """An empty history."""
-        return AutodiffData(self.buffer.init(self.model.dim, 4 * BLOCK if self.model.num_params >= MANY else BLOCK))
+        history = self.buffer.init(self.model.dim, 4 * BLOCK if self.model.num_params >= MANY else BLOCK)
+        return AutodiffData(history, folding.nothing(self.prior) if self.folds else None)
 
     @override
     def start(self, key: Key[Array, ""]) -> Vector:
         return self.model.start(key, self.prior.mean)
 
     def observe(self, data: AutodiffData, observation: Observation, centre: Centre | None = None) -> AutodiffData:
-        """Append a row."""
-        return AutodiffData(data.history.append(observation))
+        """Append a row; the row that leaves is folded."""
+        history = data.history.append(observation)
+        if data.folded is None:
+            return AutodiffData(history)
+        return AutodiffData(history, self._fold(data.folded, history, folding.required(centre)))
 
-    @override
     def count(self, data: AutodiffData) -> Int[Array, ""]:
-        return data.history.count
+        """How many observations are in the history, or were folded."""
+        return data.history.count if data.folded is None else data.history.seen
+
+    @property
+    @override
+    def sees_again(self) -> bool:
+        return not self.folds
 
     def minibatch(self, key: Key[Array, ""], data: AutodiffData) -> AutodiffData:
         """A sample of the history."""
-        return data if self.batch_size is None else AutodiffData(data.history.minibatch(key, self.batch_size))
+        if self.batch_size is None:
+            return data
+        return data._replace(history=data.history.minibatch(key, self.batch_size))
 
     @override
     def inflation(self, data: AutodiffData) -> Scalar:
@@ -181,7 +203,7 @@ class AutodiffPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
             return self._loss_grad(theta, phi, r, self.inverse_temperature * weight)
 
-        return data.history.sum(term, self.prior.grad(theta))
+        return data.history.sum(term, self._past(data).grad(theta))
 
     def derivatives(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Derivatives:
         """Gradients, and an estimate of the mean Hessian, or of its approximation, for the cost of one Hessian.
@@ -199,7 +221,8 @@ class AutodiffPotential(Potential):
             groups = _shared_out(len(thetas), phi, r, tempered)
             return Derivatives(grads, Dense(self.curvature(self.model, thetas, *groups)))
 
-        return data.history.sum(term, Derivatives(jax.vmap(self.prior.grad)(thetas), Dense(self.prior.matrix)))
+        past = self._past(data)
+        return data.history.sum(term, Derivatives(jax.vmap(past.grad)(thetas), Dense(past.matrix)))
 
     def _is_low_rank(self, rows: int, points: int) -> bool:
         """Whether products with the rows of a sample cost less than a product with the matrix that they make."""
@@ -254,7 +277,29 @@ class AutodiffPotential(Potential):
             tempered = self.inverse_temperature * weight
             return jax.jvp(lambda theta: self._loss_grad(theta, phi, r, tempered), (theta,), (vector,))[1]
 
-        return data.history.sum(term, times(self.prior.precision, vector))
+        return data.history.sum(term, times(self._past(data).precision, vector))
+
+    def _past(self, data: AutodiffData) -> Past:
+        return folding.past(self.prior, data.folded)
+
+    def _fold(self, folded: Folded, history: Rows, centre: Centre) -> Folded:
+        """Add the observation that has left the history, if one has, by its expansion at the mean."""
+        features, reward = history.evicted
+        has_left = (history.seen > history.capacity).astype(reward.dtype)
+        row, weight = (features[None], reward[None]), (self.inverse_temperature * has_left)[None]
+        grad = self._loss_grad(centre.mean, *row, weight)
+        H = self._positive_curvature(centre.mean, *row, weight)
+        return Folded(folded.precision + H, folded.linear + H @ centre.mean - grad)
+
+    def _positive_curvature(
+        self, theta: Float[Array, " p"], phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
+    ) -> Float[Array, "p p"]:
+        """What stands for the Hessian of one row, without negative eigenvalues: a loss need not be convex."""
+        group = theta[None], phi[None], r[None], weight[None]
+        if not isinstance(self.curvature, OfRows):
+            return folding.positive_part(self.curvature(self.model, *group))
+        left, right = self.curvature.rows(self.model, *group)
+        return jnp.where(jnp.sum(left * right) > 0.0, left.T @ right, 0.0)
 
 
 def _shared_out(

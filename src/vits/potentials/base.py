@@ -1,6 +1,7 @@
 """The interface of a potential, and the Gaussian prior that is part of each."""
 
 import abc
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -154,6 +155,11 @@ class Potential(eqx.Module):
     def sees_again(self) -> bool:
         """Whether later rounds use an observation again. If not, a round must learn from it completely."""
         return True
+
+    @property
+    def patience(self) -> float:
+        """Rounds in which a posterior must have learned from an observation; later ones cannot make up for it."""
+        return math.inf
 
     @property
     def grows_by_rows(self) -> bool:

@@ -1,5 +1,6 @@
 """The potential of a generalised linear model: sums of scalar functions of f = phi' theta, no autodiff."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,9 +13,10 @@ from vits import linalg
 from vits.history import Buffer, Rows
 from vits.history.base import BLOCK
 from vits.models import Glm
-from vits.potentials import leading
+from vits.potentials import folding, leading
 from vits.potentials.base import Centre, Derivatives, Expectations, News, Potential, Prior
 from vits.potentials.curvature import Dense, Updated, largest, times
+from vits.potentials.folding import Folded, Past
 from vits.potentials.leading import Leading
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
@@ -28,17 +30,6 @@ NARROW = 64
 
 FEW = 0.25
 """Up to this many rows in the window for each parameter, a wide potential that folds keeps a root of what it folded."""
-
-
-class Folded(NamedTuple):
-    """The prior and the observations that have left the history: 1/2 theta' precision theta - linear' theta.
-
-    `root` is B with B B' = precision^-1, where it is kept.
-    """
-
-    precision: Matrix
-    linear: Vector
-    root: Matrix | None = None
 
 
 class GlmData(NamedTuple):
@@ -92,9 +83,7 @@ class GlmPotential(Potential):
             bound = bound + jnp.outer(self.inverse_temperature * steepest * observation.features, observation.features)
         data = data._replace(history=data.history.append(observation), bound=bound)
         if data.folded is not None:
-            if centre is None:
-                raise ValueError("centre must be given to a potential that folds observations, but is None")
-            data = data._replace(folded=self._fold(data.folded, data.history.evicted, centre))
+            data = data._replace(folded=self._fold(data.folded, data.history.evicted, folding.required(centre)))
         if data.leading is not None:
             data = data._replace(leading=self._followed(data, data.leading, observation.features))
         return data
@@ -119,7 +108,7 @@ class GlmPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
             return phi.T @ (self.inverse_temperature * weight * self.model.dloss(_outputs(phi, theta), r))
 
-        return data.history.sum(term, self._past_grad(data, theta))
+        return data.history.sum(term, self._past(data).grad(theta))
 
     def derivatives(self, data: GlmData, thetas: Float[Array, "points params"]) -> Derivatives:
         """The gradient at each point, and eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all."""
@@ -136,16 +125,24 @@ class GlmPotential(Potential):
             grads, _, weights = row_terms(phi, r, weight)
             return Derivatives(grads, Dense(_gram(phi, weights)))
 
-        past = jax.vmap(self._past_grad, (None, 0))(data, thetas)
+        past = jax.vmap(self._past(data).grad)(thetas)
         if data.folded is not None and data.folded.root is not None:
             grads, rows, weights = data.history.sum(row_terms)
             return Derivatives(past + grads, Updated(data.folded.precision, data.folded.root, rows, weights))
-        return data.history.sum(term, Derivatives(past, Dense(self._past_precision(data))))
+        return data.history.sum(term, Derivatives(past, Dense(self._past(data).matrix)))
 
     @property
     @override
     def sees_again(self) -> bool:
         return not self.folds
+
+    @property
+    @override
+    def patience(self) -> float:
+        # Where curvature has no bound, an expansion around a posterior that is still wide can be off by any factor.
+        if self.buffer.window is None or not self.folds or self.model.max_d2loss is not None:
+            return math.inf
+        return float(self.buffer.window)
 
     @property
     @override
@@ -172,7 +169,7 @@ class GlmPotential(Potential):
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
-        return data.history.sum(term, Expectations(self._past_grad(data, mean), self._past_precision(data)))
+        return data.history.sum(term, Expectations(self._past(data).grad(mean), self._past(data).matrix))
 
     def largest_curvature(self, data: GlmData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
@@ -200,14 +197,14 @@ class GlmPotential(Potential):
             return _gram(phi, weight * steepest(phi, r))
 
         if self.model.num_params <= NARROW:
-            bound = self.inverse_temperature * data.history.sum(gram) + self._past_precision(data)
+            bound = self.inverse_temperature * data.history.sum(gram) + self._past(data).matrix
             return self.inflation(data) * linalg.largest_eigenvalue_bound(bound)
 
         def product(x: Float[Array, " d"]) -> Float[Array, " d"]:
             def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
                 return phi.T @ (self.inverse_temperature * weight * steepest(phi, r) * (phi @ x))
 
-            return data.history.sum(term, self._past_times(data, x))
+            return data.history.sum(term, times(self._past(data).precision, x))
 
         return self.inflation(data) * leading.MARGIN * leading.power_iteration(product, theta)
 
@@ -224,27 +221,17 @@ class GlmPotential(Potential):
                 return ((rows @ phi.T) * tempered[None, :]) @ phi, tempered @ jnp.sum(jnp.square(phi), axis=1)
 
             past = largest(self.prior.precision) if data.folded is None else jnp.trace(data.folded.precision)
-            return data.history.sum(term, (self._past_times(data, rows.T).T, past))
+            return data.history.sum(term, (times(self._past(data).precision, rows.T).T, past))
 
         return leading.followed(known, row, images_of)
 
-    def _past_times(self, data: GlmData, x: Float[Array, "params *n"]) -> Float[Array, "params *n"]:
-        return times(self.prior.precision if data.folded is None else data.folded.precision, x)
-
-    def _past_precision(self, data: GlmData) -> Matrix:
-        """Of the prior, and of what was folded into it."""
-        return self.prior.matrix if data.folded is None else data.folded.precision
-
-    def _past_grad(self, data: GlmData, theta: Vector) -> Vector:
-        if data.folded is None:
-            return self.prior.grad(theta)
-        return data.folded.precision @ theta - data.folded.linear
+    def _past(self, data: GlmData) -> Past:
+        return folding.past(self.prior, data.folded)
 
     def _nothing_folded(self) -> Folded:
-        precision, few = self.prior.matrix, FEW * self.model.num_params
-        is_known = self.grows_by_rows and self.buffer.window is not None and self.buffer.window <= min(few, BLOCK)
-        root = linalg.sqrt_of_inverse(linalg.cholesky(precision)) if is_known else None
-        return Folded(precision, times(self.prior.precision, self.prior.mean), root)
+        few = FEW * self.model.num_params
+        is_narrow = self.buffer.window is not None and self.buffer.window <= min(few, BLOCK)
+        return folding.nothing(self.prior, keeps_root=self.grows_by_rows and is_narrow)
 
     def _fold(self, folded: Folded, row: tuple[Vector, Scalar], centre: Centre) -> Folded:
         """Add one observation by its expansion; an empty row, phi = 0, adds nothing."""

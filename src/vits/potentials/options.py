@@ -39,4 +39,6 @@ class DataOptions(SampleOptions, total=False):
 
     fold_after: int | None
     """Keep the last `fold_after` observations as they are and older ones as quadratic expansions around the posterior
-    of the time when they became old; a round then costs the same at every t. For linear and logistic models."""
+    of the time when they became old; a round then costs the same at every t. Exact for linear models and close for
+    logistic and Poisson models. For other models it is as good as the posterior was when they became old, so keep
+    enough of them to train the model (agents keep 1024)."""
