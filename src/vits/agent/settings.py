@@ -26,8 +26,8 @@ FOLD_AFTER = 128
 """Observations that are stored for a generalised linear model; older ones are folded into a quadratic form."""
 
 WINDOW = 1024
-"""The same for other models, whose quadratic forms are good only once the posterior has settled; also the number that is
-stored if older ones cannot be folded and are forgotten."""
+"""The same for other models, whose quadratic forms are good only once the posterior has settled; also the number of
+observations that are stored if older ones cannot be folded and are forgotten."""
 
 
 def is_double() -> bool:
