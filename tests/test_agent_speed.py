@@ -159,6 +159,7 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
         ("vits_ii", vits.models.logistic(2), {"capacity": 8}, "all observations"),
         ("vits_ii", vits.models.poisson(2), {}, "the last 128 observations, and older ones as a quadratic form"),
         ("vits_ng", vits.models.mlp(2, (2,)), {}, "the last 1024 observations, and older ones as a quadratic form"),
+        ("vits_ng", vits.models.mlp(4, (20,)), {}, "the last 1024 observations"),  # 121 parameters
         ("greedy", OWN, {}, "the last 1024 observations, and older ones as a quadratic form"),
         ("laplace_ts", OWN, {"carried": True}, "the last 1024 observations, and older ones as a quadratic form"),
         ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 1024 observations"),
@@ -219,6 +220,7 @@ def test_the_default_posterior_is_close_to_that_of_all_data(model):
 def test_a_network_that_folds_is_closer_to_all_data_than_one_that_forgets(monkeypatch):
     """Expected rewards at new features, after five windows."""
     monkeypatch.setattr(vits.agent.settings, "WINDOW", 128)
+    monkeypatch.setattr(vits.agent.settings, "SETTLED", 1)
     problem = storage.Problem("mlp", 2, 640, 2.0, 1.0)
     folds = storage.run(storage.Row(problem, "laplace_ts", {}), seeds=[0])
     forgets = storage.run(storage.Row(problem, "laplace_ts", {"window": 128}), seeds=[0])

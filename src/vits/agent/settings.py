@@ -4,7 +4,7 @@ An agent runs for as long as its application, so by default its storage is bound
 the same, and nothing is compiled again. `vits.make` and `vits.simulate` store all observations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -26,8 +26,12 @@ FOLD_AFTER = 128
 """Observations that are stored for a generalised linear model; older ones are folded into a quadratic form."""
 
 WINDOW = 1024
-"""The same for other models, whose quadratic forms are good only once the posterior has settled; also the number of
-observations that are stored if older ones cannot be folded and are forgotten."""
+"""The same for other models with few parameters; also the number of observations that are stored if older ones are
+forgotten."""
+
+SETTLED = 16
+"""Stored observations per parameter from which on the quadratic form of a network is closer to all data than a window:
+with fewer, observations leave before it is trained, and their form holds it where it was."""
 
 
 def is_double() -> bool:
@@ -88,10 +92,9 @@ class Settings:
     def bounded(self) -> "Settings":
         """The same settings with the first bound on storage that fits, unless there is one or there are none."""
         given, known = self.hyperparameters, algorithms.hyperparameters(self.algorithm)
-        bounds = {"fold_after": FOLD_AFTER if isinstance(self.model, models.Glm) else WINDOW, "window": WINDOW}
-        is_bounded = any(given.get(name) is not None for name in bounds)
+        is_bounded = any(given.get(name) is not None for name in ("fold_after", "window"))
         refusal = None
-        for name, value in () if is_bounded else bounds.items():
+        for name, value in () if is_bounded else self._bounds():
             if name not in known:
                 continue
             settings = replace(self, hyperparameters={**given, name: value})
@@ -105,6 +108,14 @@ class Settings:
         if refusal is not None:
             raise ValueError(f"{refusal}; or keep all observations: capacity=1024, for example")
         return self
+
+    def _bounds(self) -> Iterator[tuple[str, int]]:
+        """Options that bound storage, the best first."""
+        if isinstance(self.model, models.Glm):
+            yield "fold_after", FOLD_AFTER
+        elif SETTLED * self.model.num_params <= WINDOW:
+            yield "fold_after", WINDOW
+        yield "window", WINDOW
 
     def stores_all(self, slots: int) -> bool:
         """Whether all observations are stored: then the structure of the state depends on the capacity."""
