@@ -198,6 +198,7 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.decide(np.array([["1", 2.0]], object)), "arms must be numbers, but are"),
         (lambda a: a.learn(a.decide(ARMS), None), "the reward must be a number, but is None"),
         (lambda a: a.learn(a.decide(ARMS), "1"), "the reward must be a number, but is '1'"),
+        (lambda a: a.learn(a.decide(ARMS), -(10**5000)), "the reward must fit into float32, but its size is at least"),
         (lambda a: a.learn(a.decide(ARMS), b"1"), "the reward must be a number, but is b'1'"),
         (lambda a: a.learn(a.decide(ARMS), np.ma.masked), "the reward must be a number, but is masked"),
         (lambda a: a.learn(a.decide(ARMS), 1j), "the reward must be a number, but is 1j"),

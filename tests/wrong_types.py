@@ -26,6 +26,7 @@ CALLS = [
     (lambda _: vits.Agent(None, vits.models.linear(2)), "algorithm must be the name of one, but is None"),
     (lambda _: vits.Agent(["lin_ts"], vits.models.linear(2)), "algorithm must be the name of one, but is ['lin_ts']"),
     (lambda _: vits.Agent("lin_ts", None), "model must be a reward model, such as vits.models.linear(8), but is None"),
+    (lambda _: vits.models.custom(None, dim=1, num_params=1), "mean must be a function of parameters and "),
     (lambda _: vits.Agent("lin_ts", model=vits.models.linear), "model must be a reward model, such as "),
 ]
 

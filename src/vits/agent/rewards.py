@@ -18,6 +18,9 @@ from vits.agent.snapshot import Snapshot
 
 def checked_reward(settings: Settings, value: Any) -> float:
     """A reward that is possible under the model."""
+    if isinstance(value, int) and abs(value) > settings.largest:  # it may be too large for a float, or to be printed
+        size = f"2**{value.bit_length() - 1}"
+        raise InvalidReward(f"the reward must fit into {settings.dtype}, but its size is at least {size}")
     if not isinstance(value, (float, int)) or not math.isfinite(value):
         _check_number(value)
     reward, (least, largest) = float(value), settings.model.reward_range

@@ -295,6 +295,8 @@ def custom(
         4
     """
     validate.count("dim", dim)
+    if not callable(mean):
+        raise ValueError(f"mean must be a function of parameters and features, but is {mean!r}")
     if (nll is None) == (loss is None):
         raise ValueError("give either nll or loss, the negative log likelihood, but not both")
     if (num_params is None) == (params is None):
