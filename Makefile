@@ -36,6 +36,7 @@ paper: $(NEEDED)
 
 paper-docs: .venv/core
 	$(BIN)/python -m vits.lab.report.paper
+	$(BIN)/python -m benchmarks.scaling
 
 paper-%: $(NEEDED)
 	$(BIN)/vits paper $* --engine $(ENGINE)

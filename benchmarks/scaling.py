@@ -1,61 +1,101 @@
-"""The time of finished runs on more cores, simulated from the measured times of their cells.
+"""Time on 2 to 512 cores of `make paper` and of the grids of the quadratic bandit, simulated from measured cell times.
 
-`python -m benchmarks.scaling FOLDER...` takes the folders of finished runs. Cells are given to cores as the Ray engine
-does: one core each, the longest first. Only the schedule is simulated: no start-up, no compilation, no network,
-and all cells are known from the beginning.
+`python -m benchmarks.scaling` writes the tables of docs/howto/cluster.md; so does `make paper-docs`. Only the schedule
+is simulated, as the Ray engine makes it: one core per cell, the longest first, one job after the other, and within a
+job one batch of cells after the other where the next batch depends on the results (more seeds for undecided claims,
+the next heat of a grid). Start-up, compilation and network are not in it.
 
-`--preset NAME` is for another preset of the same experiments: a cell takes as long as its row took when measured, in
-proportion to rounds times seeds; a row that was not measured takes what its algorithm took on average.
-
-On Ray a cell has one core. On the local engine it has all of them, so `--cores N` says how many that were.
+Cell times come from the runs in paper/. For jobs that have none, `python -m benchmarks.cell_times` times some rounds
+of a cell of every row.
 """
 
-import argparse
 import heapq
-from collections.abc import Sequence
+import itertools
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from vits import catalogue
-from vits.lab import results
+from vits import catalogue, files
+from vits.lab.compare import FEWEST, LOOK_EVERY
+from vits.lab.experiments import theory, tuning
+from vits.lab.report import paper
+from vits.lab.results import BEST
 
 CORES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
+KEPT_CORES = 2
+"""Cores of the machine that computed the runs in paper/: the local engine gives all of them to each cell."""
 
-class Scaling(NamedTuple):
-    cells: int
-    core_seconds: float
-    longest: float
-    walls: dict[int, float]
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/howto/cluster.md"
+BEGIN, END = "<!-- begin scaling -->\n", "<!-- end scaling -->\n"
+
+PIECES = Path(__file__).with_name("cell_times.json")
+"""What `benchmarks.cell_times` measured."""
+
+GRIDS = {preset: f"vits tune quadratic --preset {preset}" for preset in ("quick", "paper")}
+"""Presets of the quadratic bandit whose grids are simulated: the square network, and the paper's."""
+
+TUNING_SEEDS = 400
+"""As `vits tune` has by default."""
+
+REPORTED = 2
+"""Settings that are played on fresh seeds at the end of a tuning: the chosen one and the default."""
+
+Batches = list[list[float]]
+"""Seconds on one core of every cell; each batch begins when the one before it is finished."""
+
+
+class Row(NamedTuple):
+    """An algorithm in an environment."""
+
+    seeds: int
+    chunk: int
+    """Seeds of a cell."""
+    seconds: float
+    """Of one core, for each seed."""
+
+    def cells(self, first: int, last: int) -> list[float]:
+        """The cells with these seeds."""
+        starts = range(first, min(last, self.seeds), self.chunk)
+        return [self.seconds * (min(start + self.chunk, last, self.seeds) - start) for start in starts]
+
+
+class Job(NamedTuple):
+    """What one command computes; `source` says where its times come from."""
+
+    source: str
+    batches: Batches
+    local: bool = False
+    """Whether it measures time, so that it runs on the driver's machine alone."""
 
     @property
-    def enough(self) -> int:
-        """The number of cores from which on the longest cell determines the time."""
-        return next((cores for cores, wall in self.walls.items() if wall <= 1.001 * self.longest), 0)
+    def cells(self) -> int:
+        """How many there are."""
+        return sum(map(len, self.batches))
 
+    @property
+    def core_seconds(self) -> float:
+        """Of all cells."""
+        return sum(map(sum, self.batches))
 
-def cell_seconds(folder: Path, cores: int = 1) -> list[float]:
-    """The seconds on one core of each cell of a run, without compilation."""
-    seconds = []
-    for file in sorted(folder.glob("*.npz")):
-        with np.load(file) as arrays:
-            seconds.append(cores * float(np.sum(arrays["seconds"])))
-    return seconds
+    @property
+    def longest(self) -> float:
+        """The longest cell."""
+        return max(map(max, self.batches))
 
+    @property
+    def least(self) -> float:
+        """The time that it takes on any number of cores: the longest cell of every batch."""
+        return self.wall(self.cells)
 
-def preset_seconds(folder: Path, preset: str, cores: int = 1) -> list[float]:
-    """The seconds on one core that each cell of another preset would take, from the rows of a measured run."""
-    found = results.load(folder)
-    rates: dict[str, list[float]] = {}
-    by_row = {}
-    for row in found.summary["rows"]:
-        rate = cores * row["seconds"] / (row["seeds"] * row["horizon"])
-        rates.setdefault(row["algorithm"], []).append(rate)
-        by_row[row["environment"], row["algorithm"]] = rate
-    cells = catalogue.presets(found.summary["experiment"])[preset].cells()
-    return [cell.cost * by_row.get(cell.key, float(np.mean(rates[cell.algorithm]))) for cell in cells]
+    def wall(self, cores: int) -> float:
+        """Until the last cell is finished."""
+        if self.local:
+            return self.core_seconds / KEPT_CORES
+        return sum(wall(batch, cores) for batch in self.batches)
 
 
 def wall(seconds: Sequence[float], cores: int) -> float:
@@ -66,46 +106,141 @@ def wall(seconds: Sequence[float], cores: int) -> float:
     return max(ends)
 
 
-def scaling(seconds: Sequence[float]) -> Scaling:
-    return Scaling(len(seconds), sum(seconds), max(seconds), {cores: wall(seconds, cores) for cores in CORES})
+def looks(first: int, last: int) -> list[int]:
+    """Seeds at each look of a run until its claims are decided: half as many again each time."""
+    found = [min(first, last)]
+    while found[-1] < last:
+        goal = max(FEWEST, found[-1] + LOOK_EVERY, found[-1] + found[-1] // 2)
+        found.append(min(-(-goal // LOOK_EVERY) * LOOK_EVERY, last))
+    return found
 
 
-def table(found: dict[str, Scaling]) -> str:
-    """A table for docs/howto/cluster.md, in seconds."""
-    head = [
-        "run",
-        "cells",
-        "core-hours",
-        "longest cell",
-        *(f"{cores} cores" for cores in CORES),
-        "longest cell decides",
+def batches(rows: Iterable[Row], first: int) -> Batches:
+    """The cells of a run whose rows begin with `first` seeds."""
+    rows = list(rows)
+    ends = looks(first, max(row.seeds for row in rows))
+    found = [
+        [seconds for row in rows for seconds in row.cells(begin, end)]
+        for begin, end in zip([0, *ends], ends, strict=False)
     ]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for name, each in found.items():
-        walls = [f"{wall:.1f} s" for wall in each.walls.values()]
-        limit = f"from {each.enough} cores" if each.enough else "not yet"
-        row = [name, str(each.cells), f"{each.core_seconds / 3600:.3f}", f"{each.longest:.1f} s", *walls, limit]
-        lines.append("| " + " | ".join(row) + " |")
+    return [batch for batch in found if batch]
+
+
+def kept_job(name: str, summary: Mapping[str, Any]) -> Job:
+    """A job from its run in paper/."""
+    settings, experiment = summary["settings"], summary["experiment"]
+    rows = [
+        Row(row["seeds"], _chunk(settings, experiment, row), KEPT_CORES * row["seconds"] / row["seeds"])
+        for row in summary["rows"]
+    ]
+    # Rows that do not gain from seeds may have fewer than the settings say.
+    return Job(f"`paper/{name}.json`", batches(rows, settings["seeds"]), catalogue.experiment(experiment).timed)
+
+
+def _chunk(settings: Mapping[str, Any], experiment: str, row: Mapping[str, Any]) -> int:
+    if experiment == "theory":
+        return max(theory.CHUNK // row["horizon"], 1)
+    return int(settings.get("chunk", row["seeds"]))
+
+
+def measured_job(job: paper.Job, pieces: Mapping[str, Any]) -> Job:
+    """A job from some rounds of its cells; with all the seeds that it may get."""
+    rows = [
+        Row(max(job.most_seeds or 0, each["seeds"]), each["chunk"], each["seconds"])
+        for each in pieces[job.name]["rows"]
+    ]
+    return Job("some rounds", batches(rows, pieces[job.name]["seeds"]), catalogue.experiment(job.experiment).timed)
+
+
+def paper_jobs(kept: Path, pieces: Mapping[str, Any]) -> dict[str, Job | None]:
+    """Every job of `make paper`; None if it was not measured."""
+    runs = paper.load(kept)
+    found: dict[str, Job | None] = {}
+    for job in paper.JOBS:
+        if job.name in runs:
+            found[job.name] = kept_job(job.name, runs[job.name].summary)
+        else:
+            found[job.name] = measured_job(job, pieces) if job.name in pieces else None
+    return found
+
+
+def grid_job(preset: str, pieces: Mapping[str, Any]) -> Job:
+    """`vits tune quadratic`: heats in which most settings drop out, then the chosen ones on fresh seeds."""
+    experiment = tuning.tuning(catalogue.presets("quadratic")[preset], tuning_seeds=TUNING_SEEDS)
+    assert experiment.reading == BEST
+    chunk = min(tuning.CHUNK, experiment.experiment.chunk)
+    heats = [0, *experiment.heats]
+    found: Batches = [[] for _ in [*experiment.heats, "report"]]
+    for contender in experiment.experiment.contenders:
+        seconds = [each["seconds"] for each in pieces[GRIDS[preset]]["rows"] if each["label"] == contender.label]
+        row = Row(TUNING_SEEDS, chunk, math.fsum(seconds) / len(seconds))
+        report = Row(experiment.experiment.seeds, experiment.experiment.chunk, row.seconds)
+        for _ in experiment.experiment.worlds:
+            settings = len(experiment.points(contender))
+            for heat, (begin, end) in enumerate(itertools.pairwise(heats)):
+                found[heat] += settings * row.cells(begin, end)
+                settings = min(settings, max(tuning.FEWEST, -(-settings // tuning.KEPT)) + 1)  # and the default
+            found[-1] += REPORTED * report.cells(0, report.seeds)
+    return Job("some rounds", found)
+
+
+def costs(jobs: Mapping[str, Job | None]) -> str:
+    """Core-hours by job, in Markdown."""
+    lines = ["| job | cells | core-hours | longest cell | from |", "|---|---:|---:|---:|---|"]
+    for name, job in jobs.items():
+        if job is None:
+            lines.append(f"| {name} | | | | not measured |")
+        else:
+            hours, longest = f"{job.core_seconds / 3600:,.2f}", duration(job.longest)
+            lines.append(f"| {name} | {job.cells:,} | {hours} | {longest} | {job.source} |")
     return "\n".join(lines)
 
 
+def walls(runs: Mapping[str, Sequence[Job]]) -> str:
+    """Wall time against cores, in Markdown: a column for each run, which is a sequence of jobs."""
+    lines = ["| cores | " + " | ".join(runs) + " |", "|---:|" + "---:|" * len(runs)]
+    for cores in CORES:
+        times = [duration(sum(job.wall(cores) for job in jobs)) for jobs in runs.values()]
+        lines.append(f"| {cores} | " + " | ".join(times) + " |")
+    lines.append("| *longest cells alone* | " + " | ".join(duration(least(jobs)) for jobs in runs.values()) + " |")
+    lines.append("| *within a tenth of that from* | " + " | ".join(map(enough, runs.values())) + " |")
+    return "\n".join(lines)
+
+
+def least(jobs: Sequence[Job]) -> float:
+    """The time that jobs take on any number of cores."""
+    return sum(job.wall(1) if job.local else job.least for job in jobs)
+
+
+def enough(jobs: Sequence[Job]) -> str:
+    """The number of cores from which on the longest cells decide: more of them save less than a tenth."""
+    bound = 1.1 * least(jobs)
+    found = next((cores for cores in CORES if sum(job.wall(cores) for job in jobs) <= bound), None)
+    return f"more than {CORES[-1]} cores" if found is None else f"{found} cores"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 100.0:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000.0 else f"{seconds / 3600:,.1f} h"
+
+
+def text() -> str:
+    """Both tables of the page."""
+    pieces = json.loads(PIECES.read_bytes()) if PIECES.exists() else {}
+    jobs = {f"`{name}`": job for name, job in paper_jobs(ROOT / "paper", pieces).items()}
+    grids = {f"`{name}`": grid_job(preset, pieces) if name in pieces else None for preset, name in GRIDS.items()}
+    runs = {"`make paper`, measured jobs": [job for job in jobs.values() if job is not None]}
+    runs |= {name: [job] for name, job in grids.items() if job is not None}
+    return f"{costs({**jobs, **grids})}\n\n{walls(runs)}\n"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--cores", type=int, default=1)
-    parser.add_argument("--preset")
-    arguments = parser.parse_args()
-    times = {}
-    for folder in arguments.folders:
-        if arguments.preset is None:
-            times[folder.name] = cell_seconds(folder, arguments.cores)
-        else:
-            name = f"{results.load(folder).summary['experiment']}-{arguments.preset}"
-            times[name] = preset_seconds(folder, arguments.preset, arguments.cores)
-    found = {name: scaling(seconds) for name, seconds in times.items() if seconds}
-    if len(found) > 1:
-        found["together"] = scaling([each for seconds in times.values() for each in seconds])
-    print(table(found))
+    """Write both tables into the page."""
+    before, begin, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    files.write_atomically(PAGE, "".join([before, begin, text(), end, after]).encode())
 
 
 if __name__ == "__main__":

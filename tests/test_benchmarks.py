@@ -1,10 +1,13 @@
+import dataclasses
 import re
 
 import numpy as np
 import pytest
-from benchmarks import cold, growth, network, peers, plain_numpy, scale, scaling, simulation, timing, wide
+from benchmarks import cell_times, cold, growth, network, peers, plain_numpy, scale, scaling, simulation, timing, wide
 
 import vits
+from vits.lab.experiments import fixed_arms, linear
+from vits.simulation import programs
 
 
 def numbers(measurements):
@@ -114,11 +117,45 @@ def test_plain_numpy_learns():
 def test_more_cores_help_until_the_longest_cell_decides():
     assert scaling.wall([3.0, 1.0, 1.0, 1.0], 2) == 3.0
     assert scaling.wall([2.0, 2.0, 2.0], 2) == 4.0
-    found = scaling.scaling([4.0, *[1.0] * 12])
-    assert found.core_seconds == 16.0
-    assert [found.walls[cores] for cores in (2, 4, 512)] == [8.0, 4.0, 4.0]
-    assert found.enough == 4
-    assert "| run | 13 | 0.004 | 4.0 s | 8.0 s | 4.0 s |" in scaling.table({"run": found})
+    job = scaling.Job("here", [[4.0, *[1.0] * 12], [2.0]])
+    assert (job.cells, job.core_seconds, job.longest) == (14, 18.0, 4.0)
+    assert [job.wall(cores) for cores in (1, 2, 4, 512)] == [18.0, 10.0, 6.0, 6.0]
+    assert scaling.enough([job]) == "4 cores"
+    assert scaling.enough([scaling.Job("here", [[1.0] * 10_000])]) == "more than 512 cores"
+    timed = scaling.Job("here", [[4.0, 4.0]], local=True)
+    assert timed.wall(512) == timed.wall(2) == 4.0
+
+
+def test_batches_follow_the_looks_of_a_run():
+    assert scaling.looks(50, 50) == [50]
+    assert scaling.looks(50, 400) == [50, 100, 150, 250, 400]
+    rows = [scaling.Row(seeds=50, chunk=50, seconds=1.0), scaling.Row(seeds=120, chunk=40, seconds=0.1)]
+    assert scaling.batches(rows, 50) == [[50.0, 4.0, 1.0], [4.0, 1.0], [2.0]]
+
+
+def test_the_page_on_clusters_shows_what_the_simulation_gives():
+    assert scaling.text() in scaling.PAGE.read_text(), "`make paper-docs` writes it anew"
+
+
+def test_cells_are_timed_by_some_of_their_rounds(monkeypatch):
+    monkeypatch.setattr(programs, "SEGMENT", 5)
+    few = dataclasses.replace(linear.PRESETS["quick"].only(["lmc_ts"]), seeds=2, horizon=300)
+    cell, *_ = few.cells()
+    whole, timed = cell_times.seconds_per_seed(cell, 300, limit=60.0)
+    assert timed == 300
+    part, timed = cell_times.seconds_per_seed(cell, 300, limit=0.0)
+    assert timed == 3 * 2 * 5
+    assert whole / 20.0 < part < 20.0 * whole
+
+
+def test_a_history_can_be_filled():
+    """So that a round costs what it does later in a run."""
+    few = dataclasses.replace(fixed_arms.LOGISTIC["quick"].only(["lmc_ts"]), seeds=2, horizon=20)
+    cell, *_ = few.cells()
+    with cell_times.filled(1000) as found:
+        rejected = cell.compute(lambda cost: None)["rejected"]
+    assert any("history" in name for name in found)
+    assert rejected.tolist() == [20, 20]  # observations find no room
 
 
 @pytest.mark.heavy
