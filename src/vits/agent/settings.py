@@ -89,12 +89,23 @@ class Settings:
             arms = {"num_arms" if row.own_posteriors else "per_arm": slots}
         return with_capacity(algorithms.make(self.algorithm, self.model, **arms, **self.hyperparameters), capacity)
 
+    @property
+    def bound(self) -> str | None:
+        """The option that bounds storage, if one was given."""
+        names = ("fold_after", "window")
+        return next((name for name in names if self.hyperparameters.get(name) is not None), None)
+
+    def check_unbounded(self, capacity: int) -> None:
+        """Refuse a capacity, which stores all observations, together with a bound."""
+        if self.bound is not None:
+            value = self.hyperparameters[self.bound]
+            raise ValueError(f"capacity must be left out where {self.bound} is {value}, but is {capacity}")
+
     def bounded(self) -> "Settings":
         """The same settings with the first bound on storage that fits, unless there is one or there are none."""
         given, known = self.hyperparameters, algorithms.hyperparameters(self.algorithm)
-        is_bounded = any(given.get(name) is not None for name in ("fold_after", "window"))
         refusal = None
-        for name, value in () if is_bounded else self._bounds():
+        for name, value in self._bounds() if self.bound is None else ():
             if name not in known:
                 continue
             settings = replace(self, hyperparameters={**given, name: value})

@@ -261,6 +261,7 @@ def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -
     """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
         validate.count("capacity", capacity)
+        settings.check_unbounded(capacity)
     heads = settings.model.num_heads
     if settings.is_named and settings.features is None and heads not in (None, len(names)):
         raise ValueError(f"the model has {heads} outputs, one for each arm, but there are {len(names)} arms")

@@ -31,6 +31,11 @@ class Buffer(eqx.Module):
         capacity = self.window or self.capacity or DEFAULT_CAPACITY
         block = min(block, capacity)
         rows = (capacity // block + 1) * block
+        validate.memory(
+            f"a history of {capacity:,} observations with {dim:,} features",
+            jnp.zeros(()).itemsize * float(rows) * (dim + 1),
+            "use a smaller window, fold_after or capacity",
+        )
         features = jnp.zeros((dim, rows) if by_columns else (rows, dim))
         history = History(features, jnp.zeros(rows), jnp.asarray(0), capacity, block, by_columns)
         if self.window is None:
