@@ -148,6 +148,10 @@ DIFFERS = {
         "as written, LMC is read from the path of one chain, whose averaging takes more steps than the approach to the "
         "target does; in law its steps grow like those of VI."
     ),
+    "movielens-lints": (
+        "as written, VITS takes steps h / (eta t) from a prior that is not tempered, and ends at the regret of LinTS; "
+        "with safe steps and a tempered prior it has a third less."
+    ),
     "fixed-logistic": (
         "at its best, VITS-II is also compared with Laplace, which is not in the paper's figure, and the two are alike."
     ),
