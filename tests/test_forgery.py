@@ -110,7 +110,8 @@ def test_a_file_cannot_ask_for_more_memory_than_it_pays_for(refused):
 
     before = forgery._peak()
     assert "is not one that lmc_ts has" in refused("lmc_ts", many_parameters)
-    assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(capacity=2**39))
+    assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(capacity=2**25))
+    assert "observations with 2 features needs" in refused("laplace_ts", lambda h, _: h.update(capacity=2**39))
     assert "is not one that laplace_ts has" in refused("laplace_ts", lambda h, _: h.update(slots=2**20))
     assert "the number of posteriors must be" in refused("uniform", lambda h, _: h.update(slots=2**39))
     window = {"value": 10**9}
