@@ -19,6 +19,10 @@ SETTINGS = {
     "lmc_ts": {},
     "ensemble_ts": {"num_members": 3},
 }
+REPEATED = {"vits_ng low rank", "vits_ii diagonal", "vits_ii_hf diagonal"}
+"""Forms that share their storage with another one of the list, which compiles as long: for `make test-all`."""
+
+CASES = [pytest.param(name, marks=pytest.mark.heavy) if name in REPEATED else name for name in SETTINGS]
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def _two_gigabytes(monkeypatch):
 
 
 @pytest.mark.usefixtures("_two_gigabytes")
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", CASES)
 def test_a_large_network_decides_learns_saves_loads_and_has_a_posterior(name, tmp_path):
     agent = vits.Agent(name.split(" ")[0], model=MODEL, num_steps=2, minibatch=8, window=16, seed=0, **SETTINGS[name])
     arms = np.random.default_rng(0).normal(size=(5, 20))

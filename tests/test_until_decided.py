@@ -112,7 +112,8 @@ def test_what_the_cap_leaves_open_says_how_many_seeds_it_needs(tmp_path):
     assert [claim["verdict"] for claim in again.summary["claims"]] == ["holds", "holds"]
 
 
-def test_an_interrupted_run_ends_in_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("moments", [5, pytest.param(20, marks=pytest.mark.heavy)])
+def test_an_interrupted_run_ends_in_the_same_bytes(moments, tmp_path):
     class Stopping(Local):
         def __init__(self, after):
             self.left = after
@@ -126,7 +127,7 @@ def test_an_interrupted_run_ends_in_the_same_bytes(tmp_path):
 
     whole = run(Toy("toy", "Toy"), tmp_path / "whole", preset="p", most_seeds=3000)
     cells = sum(seeds(whole).values()) // CHUNK
-    for after in range(0, cells, max(cells // 20, 1)):
+    for after in range(0, cells, max(cells // moments, 1)):
         folder = tmp_path / str(after)
         with pytest.raises(KeyboardInterrupt):
             run(Toy("toy", "Toy"), folder, preset="p", engine=Stopping(after), most_seeds=3000)
