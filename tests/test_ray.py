@@ -182,8 +182,8 @@ def test_workers_of_a_machine_share_compiled_programs(tmp_path):
     finally:
         cluster.stop()
     assert len(found) == 4
-    # The two workers of the first driver may find a program or two of each other, but the rest was new.
-    assert max(found[:2]) < min(found[2:])
+    # The two workers of the first driver may find programs of each other, but one of them had something to compile.
+    assert min(found[:2]) < min(found[2:])
 
 
 def test_kills_of_workers_nodes_and_drivers_change_nothing(cluster, tmp_path):
