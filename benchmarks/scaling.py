@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from vits import catalogue, files
 from vits.lab.compare import FEWEST, LOOK_EVERY
 from vits.lab.experiments import theory, tuning
+from vits.lab.experiments.gaussian_target import TargetContender
 from vits.lab.report import paper
 from vits.lab.results import BEST
 
@@ -140,6 +141,9 @@ def kept_job(name: str, summary: Mapping[str, Any]) -> Job:
 def _chunk(settings: Mapping[str, Any], experiment: str, row: Mapping[str, Any]) -> int:
     if experiment == "theory":
         return max(theory.CHUNK // row["horizon"], 1)
+    if experiment == "kl":
+        contenders = {each["label"]: TargetContender(**each) for each in settings["contenders"]}
+        return len(contenders[row["algorithm"]].chunks(row["seeds"])[0])
     return int(settings.get("chunk", row["seeds"]))
 
 

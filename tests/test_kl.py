@@ -141,6 +141,20 @@ def test_a_chain_in_law_follows_the_exact_law():
     np.testing.assert_array_less(np.abs(np.mean(found.kl, axis=0) - exact), 4.0 * error)
 
 
+def test_a_thousand_chains_are_a_cell_of_their_own(tmp_path):
+    """Each seed of a chain in law takes minutes. Alone it takes the steps that it takes among the others."""
+    contender = dataclasses.replace(CONTENDERS["lmc_law"], chains=200)
+    experiment = dataclasses.replace(
+        SMALL, condition_numbers=(10.0,), step_sizes=(0.1,), epsilon=0.1, contenders=(contender,)
+    )
+    assert [cell.chunk for cell in experiment.cells()] == ["0-0", "1-1", "2-2"]
+    found = runs.run(experiment, tmp_path / "run", preset="quick")
+    (row,) = found.summary["rows"]
+    together = go(contender, 10.0, seeds=3, cap=400, dim=4)
+    assert row["seeds"] == 3
+    np.testing.assert_array_equal(found.cells["h=0.1, kappa=10", "lmc_law"]["steps"], together.steps)
+
+
 def test_the_floor_of_one_draw_is_where_the_kl_settles():
     """About h tr(P) / 4; the average of the last iterates' KL is within 5 % of it."""
     contender = CONTENDERS["vi_i_one_draw"]

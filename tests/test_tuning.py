@@ -51,6 +51,18 @@ def test_cells_have_no_more_seeds_than_those_of_the_experiment():
     assert {cell.cost for cell in cells} == {50 * linear.EXPERIMENT.horizon}
 
 
+def test_reports_never_play_the_seeds_that_tuning_plays():
+    experiment = linear.EXPERIMENT.only(["lin_ts"])
+    cells = experiment.more_cells({("zeta=1", "lin_ts"): 10_120})
+    chunks = [cell.chunk for cell in cells if cell.environment == "zeta=1"]
+    assert chunks[0] == "0-49"
+    assert chunks[199:] == ["9950-9999", "20000-20049", "20050-20099", "20100-20119"]
+    tuned = tuning.tuning(experiment, tuning_seeds=10_000).cells()
+    assert {cell.chunk.split("--")[1] for cell in tuned if cell.chunk.startswith("0--")} >= {"10000-10049"}
+    with pytest.raises(ValueError, match="tuning_seeds must be at most 10000, but is 10001"):
+        tuning.tuning(experiment, tuning_seeds=10_001).cells()
+
+
 def test_ties_go_to_the_default(monkeypatch, tmp_path):
     """eta = 101 is eta = 100 in all but name; whichever has the lower mean, the default stays."""
     etas = (99.0, 101.0)

@@ -22,6 +22,9 @@ from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
 from vits.types import REASONS, Reason
 
+TUNING = range(10_000, 20_000)
+"""Seeds that only tuning plays. A report with more than 10,000 seeds goes on after them."""
+
 
 @dataclasses.dataclass(frozen=True)
 class World:
@@ -181,7 +184,8 @@ class RegretExperiment(Experiment):
             self.seed,
             *content,
         ]
-        chunks = [range(i, min(i + self.chunk, count)) for i in range(0, count, self.chunk)]
+        numbers = [i if i < TUNING.start else i + len(TUNING) for i in range(count)]
+        chunks = [numbers[i : i + self.chunk] for i in range(0, count, self.chunk)]
         return [
             Cell(
                 environment=world.label,
@@ -190,7 +194,7 @@ class RegretExperiment(Experiment):
                 hyperparameters=contender.hyperparameters,
                 cost=len(seeds) * self.horizon,
                 settings=settings,
-                compute=functools.partial(self.compute, entrant, list(seeds)),
+                compute=functools.partial(self.compute, entrant, seeds),
             )
             for seeds in chunks
         ]

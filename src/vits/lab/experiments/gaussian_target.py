@@ -185,6 +185,11 @@ class TargetContender:
         """The number of the experiment's seeds that it plays."""
         return min(seeds, self.max_seeds or seeds)
 
+    def chunks(self, seeds: int) -> list[range]:
+        """Its seeds, in groups that are computed together: all of them, or each alone if a seed is many chains."""
+        count = self.num_seeds(seeds)
+        return [range(i, i + 1) for i in range(count)] if self.reading == "law" else [range(count)]
+
 
 def approximation(contender: TargetContender, target: Quadratic, step_size: float) -> Approximation:
     """The contender and the target, with the step size h unless its hyperparameters set one.

@@ -70,28 +70,29 @@ class KLExperiment(TargetExperiment):
         self.check()
         validate.positive("step_sizes", self.step_sizes, below=1.0)
         return [
-            self._cell(step_size, condition_number, contender)
+            self._cell(step_size, condition_number, contender, seeds)
             for step_size in self.step_sizes
             for condition_number in self.condition_numbers
             for contender in self.contenders
+            for seeds in contender.chunks(self.seeds)
         ]
 
-    def _cell(self, step_size: float, condition_number: float, contender: TargetContender) -> Cell:
+    def _cell(self, step_size: float, condition_number: float, contender: TargetContender, seeds: range) -> Cell:
         target = gaussian_target.gaussian_target(self.seed, self.dim, condition_number)
         approximation = gaussian_target.approximation(contender, target, step_size)
         floor = gaussian_target.floor(approximation, step_size)
 
         def compute(progress: Advance) -> Arrays:
-            seeds = contender.num_seeds(self.seeds)
+            count = len(seeds)
             arrays = {
-                "steps": np.full(seeds, np.inf),
-                "diverged": np.zeros(seeds, bool),
-                "refreshed": np.zeros(seeds, int),
-                "floor": np.full(seeds, floor),
+                "steps": np.full(count, np.inf),
+                "diverged": np.zeros(count, bool),
+                "refreshed": np.zeros(count, int),
+                "floor": np.full(count, floor),
                 "seconds": np.zeros(1),
             }
             if floor < self.epsilon:
-                found = self.follow(contender, approximation)
+                found = self.follow(contender, approximation, seeds)
                 arrays.update(
                     steps=found.steps,
                     diverged=found.diverged,
@@ -105,6 +106,7 @@ class KLExperiment(TargetExperiment):
             label(step_size, condition_number),
             contender,
             compute,
+            chunk="all" if len(seeds) == contender.num_seeds(self.seeds) else f"{seeds[0]}-{seeds[-1]}",
             step_size=step_size,
             dim=self.dim,
             condition_number=condition_number,

@@ -62,10 +62,18 @@ class TargetExperiment(Experiment):
         validate.positive("epsilon", self.epsilon)
         validate.run_size(self.seeds, self.horizon, 1)
 
-    def follow(self, contender: TargetContender, approximation: Approximation) -> "Trajectory":
-        """The contender's trajectory towards the target."""
+    def follow(
+        self, contender: TargetContender, approximation: Approximation, only: range | None = None
+    ) -> "Trajectory":
+        """The contender's trajectory towards the target, of all its seeds or only these."""
         return trajectory(
-            contender, approximation, seed=self.seed, seeds=self.seeds, epsilon=self.epsilon, cap=self.horizon
+            contender,
+            approximation,
+            seed=self.seed,
+            seeds=self.seeds,
+            epsilon=self.epsilon,
+            cap=self.horizon,
+            only=only,
         )
 
     def cell(
@@ -74,6 +82,7 @@ class TargetExperiment(Experiment):
         contender: TargetContender,
         compute: Callable[[Advance], Arrays],
         *,
+        chunk: str = "all",
         step_size: float,
         **coordinates: Any,
     ) -> Cell:
@@ -82,7 +91,7 @@ class TargetExperiment(Experiment):
         return Cell(
             environment=environment,
             algorithm=contender.label,
-            chunk="all",
+            chunk=chunk,
             hyperparameters={"h": step_size, **contender.hyperparameters},
             cost=1,
             settings={"contender": dataclasses.asdict(contender), "step_size": step_size, **shared, **coordinates},
@@ -175,12 +184,20 @@ class Trajectory(NamedTuple):
 
 
 def trajectory(
-    contender: TargetContender, approximation: Approximation, *, seed: int, seeds: int, epsilon: float, cap: int
+    contender: TargetContender,
+    approximation: Approximation,
+    *,
+    seed: int,
+    seeds: int,
+    epsilon: float,
+    cap: int,
+    only: range | None = None,
 ) -> Trajectory:
-    """The path of the contender's seeds towards the target, for at most `cap` steps (rounded up to a look)."""
+    """The path of the contender's seeds (or `only` these) to the target: at most `cap` steps, rounded up to a look."""
     stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))
     looks = -(-cap // stride)
     keys = jax.random.split(jax.random.key(seed), contender.num_seeds(seeds))
+    keys = keys if only is None else keys[only.start : only.stop]
 
     def go(max_looks: int) -> Looks:
         limit, every = jnp.asarray(max_looks), contender.look_every

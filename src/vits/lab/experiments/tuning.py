@@ -22,7 +22,7 @@ from vits import validate
 from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.compare import HOLDS
-from vits.lab.experiments.bandit import Contender, Entrant, RegretExperiment, Stage, World, regret_row
+from vits.lab.experiments.bandit import TUNING, Contender, Entrant, RegretExperiment, Stage, World, regret_row
 from vits.lab.experiments.base import Advance, Cell, Experiment
 from vits.lab.results import BEST, DEFAULT, GRID, WRITTEN, Claim, Results, Row
 
@@ -85,9 +85,6 @@ PAPER_GRIDS: dict[str, tuple[Grid, ...]] = {
 }
 """The grids of the paper's appendix, and nothing else."""
 
-FIRST_SEED = 10_000
-"""Seeds from this one on are for tuning, seeds below it for reports, in every preset."""
-
 CHUNK = 50
 """The most seeds of a setting that are played and stored together; an experiment may have smaller chunks."""
 
@@ -133,10 +130,12 @@ class Tuning(Experiment):
         validate.count("horizon", experiment.horizon)
         curves = len(experiment.worlds) * len(experiment.contenders)
         validate.run_size(experiment.seeds + self.tuning_seeds, experiment.horizon, curves)
-        if experiment.seeds > FIRST_SEED:
+        if experiment.seeds > TUNING.start:
             raise ValueError(
-                f"seeds must be at most {FIRST_SEED}, where those that tune begin, but is {experiment.seeds}"
+                f"seeds must be at most {TUNING.start}, where those that tune begin, but is {experiment.seeds}"
             )
+        if self.tuning_seeds > len(TUNING):
+            raise ValueError(f"tuning_seeds must be at most {len(TUNING)}, but is {self.tuning_seeds}")
         return self._cells(None)
 
     @override
@@ -189,7 +188,7 @@ class Tuning(Experiment):
         for setting in range(len(points)):
             needed = max(race.seeds if setting in race.settings else 0, seen.get(setting, 0))
             for first in range(0, needed, chunk):
-                seeds = range(FIRST_SEED + first, FIRST_SEED + min(first + chunk, needed))
+                seeds = TUNING[first : min(first + chunk, needed)]
                 yield cell(contender.label + GRID, setting, seeds)
         if race.chosen is not None:
             for suffix, setting in {DEFAULT: 0, "": race.chosen}.items():
@@ -288,7 +287,7 @@ def _matrix(arrays: Arrays | None, count: int, seeds: int) -> Float[np.ndarray, 
     """Regret of each setting on the first tuning seeds: NaN where a seed failed, infinite where it was not played."""
     regret = np.full((count, seeds), np.inf)
     if arrays is not None:
-        seed = arrays["tuning_seed"] - FIRST_SEED
+        seed = arrays["tuning_seed"] - TUNING.start
         early = seed < seeds
         regret[arrays["setting"][early], seed[early]] = arrays["final"][early]
     return regret

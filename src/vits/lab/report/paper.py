@@ -46,7 +46,7 @@ class Job(NamedTuple):
 JOBS = (
     Job("compute", "paper", None, 0.1),
     Job("fixed-linear", "paper", 10_000, 0.5),
-    Job("fixed-linear", "written", 10_000, 0.3),
+    Job("fixed-linear", "written", 40_000, 0.8),
     Job("linear", "paper", 10_000, 0.8),
     Job("linear", "written", 10_000, 0.5),
     Job("fixed-logistic", "paper", 4000, 1.0),
