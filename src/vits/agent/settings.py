@@ -29,6 +29,10 @@ WINDOW = 1024
 """The same for other models with few parameters; also the number of observations that are stored if older ones are
 forgotten."""
 
+SAMPLED = 16_384
+"""Observations that are stored where an update uses only a minibatch of them. More would not make it slower, but the
+memory of an agent larger and its copies longer."""
+
 SETTLED = 16
 """Stored observations per parameter from which on a network folds. With fewer, observations leave before it is trained,
 and their quadratic form holds it where it was. Chosen from one network of 49 parameters, see docs/trust.md."""
@@ -122,7 +126,9 @@ class Settings:
 
     def _bounds(self) -> Iterator[tuple[str, int]]:
         """Options that bound storage, the best first."""
-        if isinstance(self.model, models.Glm):
+        if self.hyperparameters.get("minibatch") is not None:
+            yield "window", SAMPLED
+        elif isinstance(self.model, models.Glm):
             yield "fold_after", FOLD_AFTER
         elif SETTLED * self.model.num_params <= WINDOW:
             yield "fold_after", WINDOW

@@ -23,7 +23,7 @@ from vits.algorithms.exact import Exact, ExactState
 from vits.inference.base import Posterior
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
 from vits.models import Glm, RewardModel
-from vits.potentials import Data, Potential, Quadratic, SampleOptions
+from vits.potentials import WIDE, Centre, Data, DataOptions, Potential, Quadratic
 from vits.potentials.autodiff import MARGIN
 from vits.potentials.leading import power_iteration
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector, all_finite, first_reason, new_info
@@ -141,7 +141,8 @@ class Langevin(Posterior):
         if self.design is not None and design is not None:
             design, info = self.design.update(key, design, observation)
             lost = info.reason
-        learnt = LangevinState(state.theta, design, self.potential.observe(state.data, observation))
+        data = self.potential.observe(state.data, observation, Centre(state.theta))
+        learnt = LangevinState(state.theta, design, data)
         theta, failures, diagnostics = self._moved(key, learnt)
         if lost is not None:  # without the observation, the preconditioner is not a bound
             failures = {reason: (lost == reason) | failures.get(reason, False) for reason in Reason if reason}
@@ -207,7 +208,7 @@ def lmc_ts(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     preconditioner: str = "none",
-    **data: Unpack[SampleOptions],
+    **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """LMC-TS: Thompson sampling with a Langevin chain, warm-started from round to round.
 
@@ -232,6 +233,11 @@ def lmc_ts(
     Reference:
         Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits", ICML 2022.
     """
+    if data.get("fold_after") is not None and not (isinstance(model, Glm) and model.num_params <= WIDE):
+        raise ValueError(
+            "fold_after must be left out, because a chain folds only generalised linear models with at most "
+            f"{WIDE:,} parameters, but is {data['fold_after']}"
+        )
     is_flat = preconditioner == "none"
     potential = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_flat, **data)
     rule = steps.resolve(step_rule, step_size)
@@ -239,8 +245,8 @@ def lmc_ts(
         return policies.Thompson(model, chain(model, potential, rule, num_steps))
     if preconditioner != "design":
         raise validate.unknown("preconditioner", preconditioner, ("none", "design"))
-    if data.get("window") is not None or data.get("minibatch") is not None:
-        raise ValueError("preconditioner must be 'none' with a window or a minibatch, but is 'design'")
+    if any(data.get(option) is not None for option in ("window", "minibatch", "fold_after")):
+        raise ValueError("preconditioner must be 'none' with a window, a minibatch or fold_after, but is 'design'")
     if isinstance(rule, (steps.PerObservation, steps.Theory)):
         raise ValueError(f"step_rule must be safe or constant with a preconditioner, but is {type(rule).__name__}")
     design = design_matrix(model, potential)
