@@ -190,7 +190,7 @@ def test_an_option_that_allows_no_window_asks_for_a_capacity():
     [
         ("vits_ii", vits.models.logistic(8)),
         ("vits_ng", vits.models.poisson(8)),
-        ("laplace_ts", vits.models.mlp(8, (1,))),
+        pytest.param("laplace_ts", vits.models.mlp(8, (1,)), marks=pytest.mark.heavy),
     ],
     ids=["logistic", "poisson", "mlp"],
 )

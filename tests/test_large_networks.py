@@ -56,7 +56,7 @@ def test_a_large_network_decides_learns_saves_loads_and_has_a_posterior(name, tm
         _ = agent.posterior(samples=10_000).draws
 
 
-@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "lmc_ts"])
+@pytest.mark.parametrize("name", [case for case in CASES if case != "lmc_ts"])
 def test_variances_are_the_diagonal_of_the_covariance(name):
     model = vits.models.mlp(3, hidden=(4, 2), outputs=2)
     agent = vits.Agent(name.split(" ")[0], model=model, arms=["a", "b"], window=16, seed=0, **SETTINGS[name])

@@ -162,10 +162,14 @@ class Tuning(Experiment):
         arrays = None if found is None else found.cells.get((world.label, contender.label + GRID))
         race, seen = self.race(len(points), arrays), _played(arrays)
 
-        def cell(label: str, setting: int, seeds: range) -> Cell:
+        @functools.cache
+        def entrant_of(label: str, setting: int) -> tuple[Contender, Entrant]:
             chosen = dataclasses.replace(contender, label=label, hyperparameters=points[setting])
+            return chosen, experiment.entrant(stage, chosen)
+
+        def cell(label: str, setting: int, seeds: range) -> Cell:
+            chosen, entrant = entrant_of(label, setting)
             model = dataclasses.asdict(contender.model or experiment.model)
-            entrant = experiment.entrant(stage, chosen)
             compute = self._tune if label.endswith(GRID) else experiment.compute
             arguments = (entrant, setting, seeds) if label.endswith(GRID) else (entrant, list(seeds))
             return Cell(
