@@ -25,14 +25,14 @@ def regret(eta, seeds):
 
 
 def test_a_setting_that_is_better_by_the_paired_rule_is_chosen_and_checked_beside_the_default(monkeypatch, tmp_path):
-    """The default of this copy explores far too much, and 120 seeds can tell."""
+    """The default of this copy explores far too much, and 400 seeds can tell."""
     wide = dataclasses.replace(SMALL.contenders[4], hyperparameters={"inverse_temperature": 0.01})
     experiment = dataclasses.replace(SMALL, contenders=(wide,), seeds=100)
     grid = tuning.Grid({"inverse_temperature": (0.03, 1.0, 100.0)})
-    done = tune(monkeypatch, tmp_path / "run", "lin_ts", grid, seeds=120, experiment=experiment)
+    done = tune(monkeypatch, tmp_path / "run", "lin_ts", grid, seeds=400, experiment=experiment)
     rows = {row["algorithm"]: row for row in done.summary["rows"]}
     tuned, default = rows["lin_ts"], rows["lin_ts (default)"]
-    best = min((1.0, 100.0), key=lambda eta: regret(eta, range(10_000, 10_120)).mean())
+    best = min((1.0, 100.0), key=lambda eta: regret(eta, range(10_000, 10_400)).mean())
     assert tuned["hyperparameters"] == {"inverse_temperature": best}
     assert default["hyperparameters"] == {"inverse_temperature": 0.01}
     assert tuned["regret_mean"] == pytest.approx(regret(best, range(100)).mean(), rel=1e-4)
@@ -66,7 +66,7 @@ def test_reports_never_play_the_seeds_that_tuning_plays():
 def test_ties_go_to_the_default(monkeypatch, tmp_path):
     """eta = 101 is eta = 100 in all but name; whichever has the lower mean, the default stays."""
     etas = (99.0, 101.0)
-    done = tune(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": etas}), seeds=110)
+    done = tune(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"inverse_temperature": etas}), seeds=400)
     rows = {row["algorithm"]: row for row in done.summary["rows"]}
     assert set(rows) == {"lin_ts", "lin_ts (grid)"}
     assert rows["lin_ts"]["hyperparameters"] == linear.POSTERIOR
@@ -75,12 +75,12 @@ def test_ties_go_to_the_default(monkeypatch, tmp_path):
 
 def test_a_setting_that_fails_on_a_seed_is_out_of_the_race(monkeypatch, tmp_path):
     grid = tuning.Grid({"step_size": (1e-3, 1e-5)}, {"step_rule": "constant"})
-    done = tune(monkeypatch, tmp_path / "run", "vits_ii", grid, seeds=16)
+    done = tune(monkeypatch, tmp_path / "run", "vits_ii", grid, seeds=400)
     row = next(row for row in done.summary["rows"] if row["algorithm"] == "vits_ii (grid)")
     assert row["settings_with_failed_seeds"] == 1
     arrays = done.cells["zeta=1", "vits_ii (grid)"]
     played = {setting: int(np.sum(arrays["setting"] == setting)) for setting in range(3)}
-    assert played == {0: 16, 1: 2, 2: 16}  # it failed in the first heat, and played no other
+    assert played == {0: 400, 1: 50, 2: 400}  # it failed in the first heat, and played no other
 
 
 def matrix(*means, seeds, failed=()):
