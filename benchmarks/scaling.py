@@ -235,7 +235,8 @@ def text() -> str:
     pieces = json.loads(PIECES.read_bytes()) if PIECES.exists() else {}
     jobs = {f"`{name}`": job for name, job in paper_jobs(ROOT / "paper", pieces).items()}
     grids = {f"`{name}`": grid_job(preset, pieces) if name in pieces else None for preset, name in GRIDS.items()}
-    runs = {"`make paper`, measured jobs": [job for job in jobs.values() if job is not None]}
+    measured = [job for job in jobs.values() if job is not None]
+    runs = {"`make paper`" if len(measured) == len(jobs) else "`make paper`, measured jobs": measured}
     runs |= {name: [job] for name, job in grids.items() if job is not None}
     return f"{costs({**jobs, **grids})}\n\n{walls(runs)}\n"
 
