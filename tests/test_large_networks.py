@@ -16,10 +16,11 @@ SETTINGS = {
     "vits_ii low rank": {"covariance": "low_rank", "rank": 3},
     "vits_ii_hf diagonal": {"covariance": "diagonal", "num_samples": 4},
     "last_layer_ts": {},
+    "last_layer_ts low rank": {"rank": 3},
     "lmc_ts": {},
     "ensemble_ts": {"num_members": 3},
 }
-REPEATED = {"vits_ng low rank", "vits_ii diagonal", "vits_ii_hf diagonal"}
+REPEATED = {"vits_ng low rank", "vits_ii diagonal", "vits_ii_hf diagonal", "last_layer_ts"}
 """Forms that share their storage with another one of the list, which compiles as long: for `make test-all`."""
 
 CASES = [pytest.param(name, marks=pytest.mark.heavy) if name in REPEATED else name for name in SETTINGS]

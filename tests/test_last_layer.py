@@ -64,6 +64,39 @@ def test_draws_move_the_last_layer_alone_and_have_its_covariance():
     np.testing.assert_allclose(np.cov(draws[:, -4:].T), root @ root.T, atol=0.03)
 
 
+@pytest.mark.usefixtures("x64")
+def test_with_all_rows_the_body_has_the_curvature_of_all_data():
+    """In each round Q is recomputed from all data: the prior and Gauss-Newton's matrix at the parameters."""
+    rng = np.random.default_rng(0)
+    model = vits.models.mlp(2, hidden=(3,))
+    policy, state = learned(model, rng.normal(size=(6, 2)), rng.normal(size=6), minibatch=None, rank=13)
+    potential = vits.make("vits_ng", model, inverse_temperature=ETA, prior_precision=LAM).posterior.potential
+    truth = np.asarray(potential.hessian(state.data, state.theta))
+    np.testing.assert_allclose(state.spread.matrix, truth, rtol=1e-6, atol=1e-8)
+    body = np.linalg.inv(truth)[:-4, :-4]
+    root = policy.posterior.moments(state).sqrt_cov
+    np.testing.assert_allclose((root @ root.T)[:-4, :-4], body, rtol=1e-6)
+    np.testing.assert_array_equal((root @ root.T)[:-4, -4:], 0.0)
+    draws = np.asarray(jax.vmap(policy.posterior.sample, (0, None))(jax.random.split(jax.random.key(0), 20_000), state))
+    units = np.sqrt(np.outer(np.diag(body), np.diag(body)))
+    np.testing.assert_allclose(np.cov(draws[:, :-4].T) / units, body / units, atol=0.05)
+    np.testing.assert_allclose(np.var(draws[:, -4:], axis=0), np.diag(root @ root.T)[-4:], rtol=0.05)
+    np.testing.assert_allclose(policy.posterior.marginals(state).variances, np.diag(root @ root.T), rtol=1e-6)
+
+
+def test_a_rank_leaves_the_last_layer_as_it_is_and_narrows_the_body():
+    rng = np.random.default_rng(2)
+    rows, rewards = rng.normal(size=(40, 3)), rng.normal(size=40)
+    (_, point), (_, spread) = (learned(vits.models.mlp(3, hidden=(5,)), rows, rewards, **o) for o in ({}, {"rank": 4}))
+    np.testing.assert_allclose(point.theta, spread.theta, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(point.last_sqrt_cov, spread.last_sqrt_cov, rtol=1e-3, atol=1e-4)
+    variances = np.asarray(spread.spread.variances)
+    assert np.all(variances <= 1.02 / (ETA * LAM))  # of P, the diagonal is exact; that of its inverse is not quite
+    assert variances[:-6].mean() < 0.6 / (ETA * LAM)
+    with pytest.raises(ValueError, match="rank must be at most the 26 parameters of the model, but is 27"):
+        vits.make("last_layer_ts", vits.models.mlp(3, hidden=(5,)), rank=27)
+
+
 def test_it_learns_what_no_linear_model_can():
     angles = np.linspace(0.0, 2.0 * np.pi, 120, endpoint=False)
     rows, labels = np.stack([np.cos(angles), np.sin(angles)], 1), (np.arange(120) // 30) % 2

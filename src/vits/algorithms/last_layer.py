@@ -8,7 +8,11 @@ Given the body, the posterior of w is that of a linear model,
 The hidden layers (the body) follow the mode of all parameters by steps of Adam. These steps change all h_s, so the
 posterior is recomputed from the stored observations. With one output per arm, each arm has its own posterior.
 
-Reference: Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018.
+The body is a point, or has a Gaussian of its own around it: the hidden layers' part of N(theta, Q^-1), where Q is a
+diagonal plus a matrix of low rank that follows the Gauss-Newton curvature of all parameters.
+
+References: Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018. For the body: Chang, Duran-Martin,
+Shestopaloff, Jones and Murphy, "Low-rank extended Kalman filtering for online learning of neural networks", 2023.
 """
 
 from typing import Any, NamedTuple
@@ -21,7 +25,7 @@ from typing_extensions import Unpack, override
 
 from vits import linalg, models, policies, potentials, validate
 from vits.inference.base import Marginals, Moments, Posterior
-from vits.inference.covariance import MINIBATCH
+from vits.inference.covariance import MINIBATCH, Precision, positive_rows, rows_of
 from vits.inference.guards import guarded
 from vits.models.network import Mlp, unflatten
 from vits.potentials import Data, Potential, SampleOptions
@@ -32,12 +36,16 @@ FARTHEST = 1e6
 
 
 class LastLayerState(NamedTuple):
-    """All parameters, square roots of the covariance of each output's weights, Adam's moments, and the data seen."""
+    """All parameters, square roots of the covariance of each output's weights, Adam's moments, and the data seen.
+
+    `spread` is Q, if the body has a Gaussian.
+    """
 
     theta: Float[Array, " params"]
     last_sqrt_cov: Float[Array, "outputs width width"]
     optimiser: Any
     data: Data
+    spread: Precision | None = None
 
 
 class LastLayer(Posterior):
@@ -47,16 +55,20 @@ class LastLayer(Posterior):
     model: Mlp
     learning_rate: Scalar
     num_steps: int
+    rank: int | None = None
 
     @override
     def footprint(self, num_params: int) -> float:
         outputs, width, _ = self._shape
-        return 4.0 * outputs * width**2 + 20.0 * num_params
+        return 4.0 * outputs * width**2 + (20.0 + 6.0 * (self.rank or 0)) * num_params
 
     def init(self, key: Key[Array, ""]) -> LastLayerState:
         """The prior of the last layer, on a body with random weights."""
         theta = self.potential.start(key)
-        state = LastLayerState(theta, jnp.zeros(self._shape), self._adam.init(theta), self.potential.init())
+        spread = None
+        if self.rank is not None:
+            spread = Precision(self._prior(theta), jnp.zeros((self.rank, theta.size), theta.dtype))
+        state = LastLayerState(theta, jnp.zeros(self._shape), self._adam.init(theta), self.potential.init(), spread)
         weights, roots = self._fitted(state)
         return state._replace(theta=self._joined(theta, weights), last_sqrt_cov=roots)
 
@@ -78,37 +90,56 @@ class LastLayer(Posterior):
             return theta + self.learning_rate * move, optimiser
 
         theta, optimiser = jax.lax.fori_loop(0, self.num_steps, step, (state.theta, state.optimiser))
-        new = LastLayerState(theta, state.last_sqrt_cov, optimiser, data)
+        new = state._replace(theta=theta, optimiser=optimiser, data=data)
         weights, roots = self._fitted(new)
         new = new._replace(theta=self._joined(theta, weights), last_sqrt_cov=roots)
+        if state.spread is not None:
+            new = new._replace(spread=self._followed(new, state.spread, self.potential.minibatch(keys[-1], data)))
         return guarded(
             observation,
             state,
             new,
-            parameters=(new.theta, new.last_sqrt_cov),
+            parameters=(new.theta, new.last_sqrt_cov, new.spread),
             failures={Reason.DIVERGED: ~(jnp.max(jnp.abs(new.theta)) <= FARTHEST)},
             step=self.learning_rate,
         )
 
     def sample(self, key: Key[Array, ""], state: LastLayerState) -> Float[Array, " params"]:
-        """The body, and a draw of the last layer's weights."""
+        """A draw of the last layer's weights, and the body or a draw of it."""
+        theta = state.theta
+        if state.spread is not None:
+            key, body_key = jax.random.split(key)
+            theta = theta + state.spread.draw(body_key)
         outputs, width, _ = self._shape
-        eps = linalg.normal(key, (outputs, width), state.theta.dtype)
+        eps = linalg.normal(key, (outputs, width), theta.dtype)
         weights = self._split(state.theta) + jnp.einsum("aij,aj->ai", state.last_sqrt_cov, eps)
-        return self._joined(state.theta, weights)
+        return self._joined(theta, weights)
 
     @override
     def moments(self, state: LastLayerState) -> Moments:
-        """Zero for the body; the weights of different outputs are independent."""
+        """The body, the last layer, and the weights of different outputs are independent."""
         places = self._split(jnp.arange(state.theta.size))
         zero = jnp.zeros((state.theta.size, state.theta.size), state.theta.dtype)
         root = zero.at[places[:, :, None], places[:, None, :]].set(state.last_sqrt_cov)
+        if state.spread is not None:
+            body = linalg.sqrt_of_inverse(linalg.cholesky(state.spread.matrix))[: -places.size]
+            root = root.at[: len(body), : len(body)].set(linalg.cholesky(body @ body.T))
         return Moments(state.theta, root)
 
     @override
     def marginals(self, state: LastLayerState) -> Marginals:
-        last = jnp.sum(jnp.square(state.last_sqrt_cov), axis=2)
-        return Marginals(state.theta, self._joined(jnp.zeros_like(state.theta), last))
+        body = jnp.zeros_like(state.theta) if state.spread is None else state.spread.variances
+        return Marginals(state.theta, self._joined(body, jnp.sum(jnp.square(state.last_sqrt_cov), axis=2)))
+
+    def _followed(self, state: LastLayerState, spread: Precision, seen: Data) -> Precision:
+        """Q moved towards the curvature at the new parameters: as far as the sample is a share of the data."""
+        curvature = self.potential.derivatives(seen, state.theta[None]).curvature
+        rho = 1.0 / self.potential.inflation(seen)
+        return spread.mixed(rho, *positive_rows(curvature, self._prior(state.theta)))
+
+    def _prior(self, theta: Float[Array, " params"]) -> Float[Array, " params"]:
+        """The diagonal of the prior's precision."""
+        return jnp.broadcast_to(self.potential.prior.precision, theta.shape)
 
     @property
     def _adam(self) -> optax.GradientTransformation:
@@ -141,7 +172,7 @@ class LastLayer(Posterior):
         outputs = self._shape[0]
         network = unflatten(self.model.network, state.theta)
         prior = self.potential.prior
-        precision = self._split(jnp.broadcast_to(prior.precision, state.theta.shape))
+        precision = self._split(self._prior(state.theta))
 
         def term(
             phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]
@@ -170,6 +201,7 @@ def last_layer_ts(
     prior_precision: Scalar | float = 1.0,
     learning_rate: Scalar | float = 0.01,
     num_steps: int = 10,
+    rank: int | None = None,
     **data: Unpack[SampleOptions],
 ) -> policies.Thompson:
     """Thompson sampling with an exact Gaussian on the last layer of a trained network.
@@ -180,6 +212,8 @@ def last_layer_ts(
         model: a network with a hidden layer, `vits.models.mlp(...)`.
         learning_rate: the step of Adam, which trains all parameters.
         num_steps: steps of Adam per round.
+        rank: give the body a Gaussian whose precision is a diagonal plus a matrix of this rank. By default draws have
+            the trained body itself.
         data: prior, window, minibatch, capacity; see `vits.potentials.SampleOptions`. By default each step of Adam uses
             64 observations. The posterior of the last layer uses all stored observations.
 
@@ -198,7 +232,8 @@ def last_layer_ts(
             f"last_layer_ts needs a network with a hidden layer, vits.models.mlp(...), but got {type(model).__name__}"
         )
     data.setdefault("minibatch", MINIBATCH)
-    potential = potentials.potential(model, inverse_temperature, prior_precision, **data)
+    rank = None if rank is None else rows_of("low_rank", rank, model)
+    potential = potentials.potential(model, inverse_temperature, prior_precision, by_layers=rank is not None, **data)
     if potential.prior.precision.ndim == 2:
         raise ValueError("last_layer_ts needs a prior with one variance, or one for each parameter, but got a matrix")
-    return policies.Thompson(model, LastLayer(potential, model, jnp.asarray(learning_rate, float), num_steps))
+    return policies.Thompson(model, LastLayer(potential, model, jnp.asarray(learning_rate, float), num_steps, rank))
