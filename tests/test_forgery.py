@@ -16,7 +16,8 @@ from vits.agent import container, invariants
 def saved(tmp_path_factory):
     """The bytes of an agent with three arms, each with a posterior of its own, and of one without names."""
     path = tmp_path_factory.mktemp("saved") / "agent"
-    return {name: forgery._saved(forgery.SAMPLES[name], path) for name in ("laplace_ts", "lmc_ts", "uniform")}
+    names = ("laplace_ts", "lmc_ts", "last_layer_ts", "uniform")
+    return {name: forgery._saved(forgery.SAMPLES[name], path) for name in names}
 
 
 @pytest.fixture
@@ -102,6 +103,15 @@ def test_impossible_arrays_are_refused(name, refused):
     change, message = ARRAYS[name]
     found = refused("laplace_ts", lambda header, arrays: change(arrays))
     assert message in found
+
+
+def test_impossible_networks_are_refused(refused):
+    def changed(position, value):
+        return refused("last_layer_ts", lambda header, arrays: arrays[f"state_{position}"].fill(value))
+
+    squares = "the steps and the squared gradients of an optimiser must not be negative"
+    assert changed(2, -1) == changed(4, -1.0) == squares  # the state: theta, roots, Adam's count, mu, nu, history, Q
+    assert changed(8, -1.0) == "the diagonal of a precision must be positive"
 
 
 def test_a_file_cannot_ask_for_more_memory_than_it_pays_for(refused):

@@ -62,6 +62,12 @@ SAMPLES = {
     "ensemble_ts": Sample(lambda: vits.Agent("ensemble_ts", vits.models.logistic(2), num_members=3), TABLE, {}),
     "vts": Sample(lambda: vits.Agent("vts", vits.models.linear(2), arms=["a", "b"], window=4), [1.0, 0.5], {}),
     "network": Sample(lambda: vits.Agent("lmc_ts", vits.models.mlp(2, (2,)), capacity=128), TABLE, {}),
+    "structured": Sample(
+        lambda: vits.Agent("vits_ng", vits.models.mlp(2, (2,)), covariance="low_rank", rank=2, capacity=128), TABLE, {}
+    ),
+    "last_layer_ts": Sample(
+        lambda: vits.Agent("last_layer_ts", vits.models.mlp(2, (2,)), rank=2, num_steps=2, capacity=128), TABLE, {}
+    ),
     "uniform": Sample(lambda: vits.Agent("uniform", vits.models.linear(2), arms=["a", "b"]), [1.0, 0.5], {}),
 }
 

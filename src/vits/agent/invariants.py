@@ -67,10 +67,14 @@ def check(
             _check_resolved(parts["mean"], np.linalg.norm(parts["sqrt_cov"].astype(float), axis=-1), deviations)
         if {"mean", "deviations", "factor"} <= set(parts):
             _check_columns(parts["mean"], parts["deviations"], parts["factor"], deviations)
-        if {"mean", "diagonal", "factor"} <= set(parts):
-            if not np.all(parts["diagonal"] > 0):
+        if {"diagonal", "factor"} <= set(parts):
+            diagonal = parts["diagonal"]
+            if not np.all(diagonal > 0):
                 raise Damaged("the diagonal of a precision must be positive")
-            _check_resolved(parts["mean"], 1.0 / np.sqrt(parts["diagonal"].astype(float)), deviations)
+            mean = parts.get("mean", np.zeros_like(diagonal))
+            _check_resolved(mean, 1.0 / np.sqrt(diagonal.astype(float)), deviations)
+        if {"count", "mu", "nu"} <= set(parts) and not (np.all(parts["count"] >= 0) and np.all(parts["nu"] >= 0)):
+            raise Damaged("the steps and the squared gradients of an optimiser must not be negative")
         if {"sqrt_cov", "sqrt_precision"} <= set(parts):
             _check_inverse(parts["sqrt_cov"], parts["sqrt_precision"])
         if {"sqrt_cov", "precision"} <= set(parts):
