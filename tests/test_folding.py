@@ -208,6 +208,12 @@ def test_steps_too_short_for_counts_that_will_be_folded_are_reported():
         ("vits_ng", models.logistic(DIM)),
         ("vits_ii", models.poisson(DIM)),
         ("laplace_ts", models.mlp(DIM, (2,))),
+        pytest.param("vits_ii", models.logistic(DIM), marks=pytest.mark.heavy),
+        pytest.param("laplace_ts", models.logistic(DIM), marks=pytest.mark.heavy),
+        pytest.param("vits_ng", models.poisson(DIM), marks=pytest.mark.heavy),
+        pytest.param("laplace_ts", models.poisson(DIM), marks=pytest.mark.heavy),
+        pytest.param("vits_ii", models.mlp(DIM, (2,)), marks=pytest.mark.heavy),
+        pytest.param("vits_ng", models.mlp(DIM, (2,)), marks=pytest.mark.heavy),
     ],
 )
 def test_a_rejected_update_unfolds(name, model):

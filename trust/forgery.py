@@ -20,8 +20,8 @@ import vits
 from trust.mutations import KINDS
 from vits.agent.errors import CapacityFull, RejectedUpdate
 
-MEMORY = 768.0
-"""MiB by which the peak of memory may grow, including the programs that forged settings compile."""
+MEMORY = 512.0
+"""MiB by which the peak of memory may grow, including compiled programs."""
 
 RESULTS = ("refused", "works", "rejects", "traceback", "impossible")
 FAILURES = ("traceback", "impossible")
