@@ -113,6 +113,13 @@ def test_impossible_networks_are_refused(refused):
     assert changed(2, -1) == changed(4, -1.0) == squares  # the state: theta, roots, Adam's count, mu, nu, history, Q
     assert changed(8, -1.0) == "the diagonal of a precision must be positive"
 
+    def wide(header, arrays):
+        header["model"] |= {"hidden": [10**7], "num_params": 4 * 10**7 + 1}
+
+    before = forgery._peak()
+    assert refused("last_layer_ts", wide) == "it is too small to hold the 40,000,001 parameters of its network"
+    assert forgery._peak() - before < 20
+
 
 def test_a_file_cannot_ask_for_more_memory_than_it_pays_for(refused):
     def many_parameters(header, arrays):

@@ -102,10 +102,13 @@ def encoded_model(model: models.RewardModel) -> dict[str, Any]:
     return built | {"name": None}
 
 
-def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int, nbytes: int) -> models.RewardModel:
+def decoded_model(
+    value: Any, given: models.RewardModel | None, algorithm: str, itemsize: int, nbytes: int
+) -> models.RewardModel:
     """The model of a saved agent: made from its description, or the given one if it matches.
 
-    Its parameters may take as much memory as the file, `nbytes`, or as `MODEL_BYTES`.
+    Its parameters may take as much memory as the file, `nbytes`, or as `MODEL_BYTES`. A network allocates them, and an
+    algorithm that learns has stored them, so those of a network must be in the file.
     """
     _check_model(value)
     if given is not None:
@@ -118,6 +121,8 @@ def decoded_model(value: Any, given: models.RewardModel | None, itemsize: int, n
         raise ValueError(
             f"the agent was saved with a model of your own, {_described(value)}: give it, load(path, model=...)"
         )
+    if name == "mlp" and catalogue.algorithm(algorithm).learns and num_params * itemsize > nbytes:
+        raise Damaged(f"it is too small to hold the {num_params:,} parameters of its network")
     if num_params * itemsize > max(nbytes, MODEL_BYTES):
         raise ValueError(
             f"the saved model, {_described(value)}, needs {num_params * itemsize / 1e9:.3g} GB, more than its file: "

@@ -100,7 +100,7 @@ def _decoded(
     algorithm = checked_algorithm(header["algorithm"])
     settings = Settings(
         algorithm,
-        decoded_model(header["model"], model, np.dtype(saved).itemsize, content.nbytes),
+        decoded_model(header["model"], model, algorithm, np.dtype(saved).itemsize, content.nbytes),
         decoded_settings(algorithm, header["hyperparameters"], arrays, given, content.nbytes),
         features,
         is_named,
