@@ -117,7 +117,7 @@ class VITS(GaussianPosterior):
 
     def _points(self, eps: Float[Array, "directions params"], mean: Vector, sqrt_cov: Matrix) -> Points:
         """theta = mu + B eps, and the mirror images if the draws are mirrored."""
-        offsets = eps @ sqrt_cov.T
+        offsets = (sqrt_cov @ eps.T).T  # in eps @ B.T, XLA would first copy B
         if self.draws.mirrored:
             offsets = jnp.concatenate([offsets, -offsets])
         return Points(eps, self.draws.mirrored, mean[None] + offsets)
