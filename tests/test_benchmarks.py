@@ -102,7 +102,7 @@ def test_a_wide_table_without_data_has_the_shape_of_mushroom(monkeypatch, tmp_pa
 @pytest.mark.skipif(not peers.PYTHON.exists(), reason="the peers' environment is made by `make bench`")
 def test_wide_tables_against_peers_and_growth_in_features():
     rows = wide.rows(horizon=5, seeds=1, repeats=1, dims=(2, 3))
-    assert len(rows) == 6 + 6
+    assert len(rows) == 2 * len(wide.FORMS)
     numbers(rows)
 
 
