@@ -159,12 +159,14 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
         ("vits_ii", vits.models.logistic(2), {"capacity": 8}, "all observations"),
         ("vits_ii", vits.models.poisson(2), {}, "the last 128 observations, and older ones as a quadratic form"),
         ("vits_ng", vits.models.mlp(2, (2,)), {}, "the last 1024 observations, and older ones as a quadratic form"),
-        ("vits_ng", vits.models.mlp(4, (20,)), {}, "the last 1024 observations"),  # 121 parameters
+        ("vits_ng", vits.models.mlp(4, (20,)), {}, "the last 16384 observations"),  # 121 parameters
+        ("vits_ng", vits.models.mlp(2, (2,)), {"covariance": "diagonal"}, "the last 16384 observations"),
+        ("last_layer_ts", vits.models.mlp(4, (20,)), {}, "the last 1024 observations"),
         ("greedy", OWN, {}, "the last 1024 observations, and older ones as a quadratic form"),
         ("laplace_ts", OWN, {"carried": True}, "the last 1024 observations, and older ones as a quadratic form"),
-        ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 1024 observations"),
+        ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 16384 observations"),
         ("lmc_ts", vits.models.logistic(2), {}, "the last 128 observations, and older ones as a quadratic form"),
-        ("lmc_ts", vits.models.mlp(2, (2,)), {}, "the last 1024 observations"),
+        ("lmc_ts", vits.models.mlp(2, (2,)), {}, "the last 16384 observations"),
         ("ensemble_ts", vits.models.logistic(2), {}, "the last 1024 observations"),
         ("fg_ts", vits.models.linear(2), {}, "the last 1024 observations"),
     ],
@@ -230,10 +232,20 @@ def test_a_network_that_folds_is_closer_to_all_data_than_one_that_forgets(monkey
     assert folds.error < forgets.error
 
 
-def test_a_window_is_seen_to_forget(monkeypatch):
-    monkeypatch.setattr(vits.agent.settings, "WINDOW", 64)
+def test_a_minibatch_of_many_stored_observations_has_the_variances_of_all_data(monkeypatch):
+    """Where nothing can be folded; a window of the size of the minibatch is the comparison."""
+    monkeypatch.setattr(vits.agent.settings, "SMALLEST_SAMPLE", 64)
     problem = storage.Problem("poisson", 2, 512, 1.0, 0.5)
-    found = storage.run(storage.Row(problem, "vits_ng", {"covariance": "diagonal"}), seeds=[0])
+    samples = storage.run(storage.Row(problem, "vits_ng", {"covariance": "diagonal"}), seeds=[0])
+    forgets = storage.run(storage.Row(problem, "vits_ng", {"covariance": "diagonal", "window": 64}), seeds=[0])
+    assert samples.storage == "the last 16384 observations"
+    assert 0.8 < samples.least < samples.largest < 1.25
+    assert samples.mean < 0.5 * forgets.mean
+
+
+def test_a_window_is_seen_to_forget():
+    problem = storage.Problem("poisson", 2, 512, 1.0, 0.5)
+    found = storage.run(storage.Row(problem, "vits_ng", {"covariance": "diagonal", "window": 64}), seeds=[0])
     assert found.storage == "the last 64 observations"
     assert found.mean > 0.3
     assert 4.0 < found.largest < 16.0  # 512 / 64 is 8

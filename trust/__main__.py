@@ -131,7 +131,7 @@ def storage() -> None:
     for problem, algorithm, settings in storage.ROWS:
         found = storage.run(storage.Row(problem, algorithm, settings))
         name = ", ".join([algorithm, *(f"{option}={value}" for option, value in settings.items())])
-        row = (problem.model, *(f"{value:g}" for value in problem[1:]), name, found.storage)
+        row = (problem.model, *(f"{value:g}" for value in problem[1:5]), name, found.storage)
         variances = f"{found.least:.2f} to {found.largest:.2f}"
         row += (f"{found.mean:.2f} sd", variances, f"{found.error:.4f}", f"{found.full_error:.4f}")
         table.add_row(*row)

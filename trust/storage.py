@@ -22,7 +22,7 @@ NOISE = 0.3
 class Problem(NamedTuple):
     """Observations with features of one length, whose rewards follow the model; theta ~ N(0, size^2 I).
 
-    For a network, rewards are those of another network of the same shape, with noise.
+    For a network, rewards are those of another network of the same shape, with `hidden` units and noise.
     """
 
     model: str
@@ -30,6 +30,7 @@ class Problem(NamedTuple):
     number: int
     length: float
     size: float
+    hidden: int = 8
 
 
 class Row(NamedTuple):
@@ -43,6 +44,7 @@ class Row(NamedTuple):
 LOGISTIC, LONG = Problem("logistic", 10, 10_000, 1.0, 1.0), Problem("logistic", 20, 10_000, 4.5, 0.5)
 POISSON, STEEP = Problem("poisson", 10, 10_000, 1.0, 1.0), Problem("poisson", 10, 4_000, 4.0, 0.5)
 NETWORK = Problem("mlp", 4, 4_000, 2.0, 1.0)
+LARGER = NETWORK._replace(hidden=20)
 ROWS = (
     *(Row(LOGISTIC, algorithm, {}) for algorithm in ("vits_ng", "vits_ii", "laplace_ts")),
     *(Row(LONG, algorithm, {}) for algorithm in ("vits_ng", "laplace_ts")),
@@ -53,8 +55,11 @@ ROWS = (
     *(Row(NETWORK, "vits_ng", {"fold_after": number}) for number in (128, 512)),
     Row(NETWORK, "vits_ng", {"window": 1024}),
     Row(NETWORK, "vits_ng", {"capacity": NETWORK.number, "seed": 1}),
+    *(Row(LARGER, algorithm, {}) for algorithm in ("vits_ng", "laplace_ts")),
+    *(Row(LARGER, algorithm, {"window": 1024}) for algorithm in ("vits_ng", "laplace_ts")),
+    Row(LARGER, "vits_ng", {"capacity": LARGER.number, "seed": 1}),
 )
-"""Default storages; for the network others too, and another seed: how far two agents with all data are apart."""
+"""Default storages; for networks others too, and another seed: how far two agents with all data are apart."""
 
 
 class Difference(NamedTuple):
@@ -115,7 +120,11 @@ class _Learned(NamedTuple):
 @functools.cache
 def _learned(problem: Problem, algorithm: str, seed: int, settings: tuple[tuple[str, Any], ...]) -> _Learned:
     rng, is_network = np.random.default_rng(seed), problem.model == "mlp"
-    model = vits.models.mlp(problem.dim, (8,)) if is_network else getattr(vits.models, problem.model)(problem.dim)
+    model = (
+        vits.models.mlp(problem.dim, (problem.hidden,))
+        if is_network
+        else getattr(vits.models, problem.model)(problem.dim)
+    )
     theta = problem.size * rng.normal(size=model.num_params)
     features, tested = (_features(problem, rng, count) for count in (problem.number, TESTED))
     expected, truth = (_rewards(model, theta[None], rows)[0] for rows in (features, tested))

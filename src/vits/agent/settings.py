@@ -33,6 +33,10 @@ SAMPLED = 16_384
 """Observations that are stored where an update uses only a minibatch of them. More would not make it slower, but the
 memory of an agent larger and its copies longer."""
 
+SMALLEST_SAMPLE, LARGEST_SAMPLE = 256, 1024
+"""Limits of the minibatch that is the default where nothing can be folded. Between them it has two observations per
+parameter, so that its curvature costs about as much as a decomposition does."""
+
 SETTLED = 16
 """Stored observations per parameter from which on a network folds. With fewer, observations leave before it is trained,
 and their quadratic form holds it where it was. Chosen from one network of 49 parameters, see docs/trust.md."""
@@ -109,10 +113,10 @@ class Settings:
         """The same settings with the first bound on storage that fits, unless there is one or there are none."""
         given, known = self.hyperparameters, algorithms.hyperparameters(self.algorithm)
         refusal = None
-        for name, value in self._bounds() if self.bound is None else ():
-            if name not in known:
+        for bounds in self._bounds() if self.bound is None else ():
+            if not bounds.keys() <= set(known):
                 continue
-            settings = replace(self, hyperparameters={**given, name: value})
+            settings = replace(self, hyperparameters={**given, **bounds})
             try:
                 settings.policy(FEWEST_SLOTS, BLOCK)
             except ValueError as error:
@@ -124,15 +128,21 @@ class Settings:
             raise ValueError(f"{refusal}; or keep all observations: capacity=1024, for example")
         return self
 
-    def _bounds(self) -> Iterator[tuple[str, int]]:
+    def _bounds(self) -> Iterator[dict[str, int]]:
         """Options that bound storage, the best first."""
-        if self.hyperparameters.get("minibatch") is not None:
-            yield "window", SAMPLED
-        elif isinstance(self.model, models.Glm):
-            yield "fold_after", FOLD_AFTER
-        elif SETTLED * self.model.num_params <= WINDOW:
-            yield "fold_after", WINDOW
-        yield "window", WINDOW
+        given, num_params = self.hyperparameters, self.model.num_params
+        is_glm = isinstance(self.model, models.Glm)
+        has_sample = given.get("minibatch") is not None or (not is_glm and given.get("covariance", "full") != "full")
+        if has_sample:
+            yield {"window": SAMPLED}
+        elif is_glm:
+            yield {"fold_after": FOLD_AFTER}
+        elif SETTLED * num_params <= WINDOW:
+            yield {"fold_after": WINDOW}
+        folds = "fold_after" in algorithms.hyperparameters(self.algorithm)
+        if folds and not has_sample and not self.per_arm:
+            yield {"minibatch": min(max(2 * num_params, SMALLEST_SAMPLE), LARGEST_SAMPLE), "window": SAMPLED}
+        yield {"window": WINDOW}
 
     def stores_all(self, slots: int) -> bool:
         """Whether all observations are stored: then the structure of the state depends on the capacity."""
