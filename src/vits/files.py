@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from vits import validate
+
 Arrays = dict[str, Shaped[np.ndarray, "..."]]
 """The content of an npz file."""
 
@@ -31,6 +33,13 @@ KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+
+
+def checked_path(path: Any) -> Path:
+    """The path, or an error if it cannot be one."""
+    if not isinstance(path, (str, os.PathLike)) or "\0" in str(path):
+        raise ValueError(f"path must be the name of a file, but is {validate.shown(path)}")
+    return Path(path)
 
 
 def write_atomically(path: Path, content: bytes, *, private: bool = False) -> None:

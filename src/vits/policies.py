@@ -3,6 +3,7 @@
 import abc
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,6 +24,9 @@ from vits.types import Info, Matrix, Observation, Scalar, State, Vector, all_fin
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+MOST_STEPS = 1_000_000
+"""The largest number of steps, samples or members, because time and memory grow with them."""
 
 
 class Choice(NamedTuple):
@@ -212,8 +216,8 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
 def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Decorate a preset, a function from a model and hyperparameters to a policy, with checks of its arguments.
 
-    It refuses anything but a model, unknown hyperparameters, counts (`num_...`) that are not whole numbers, and a
-    posterior whose matrices would not fit into memory.
+    It refuses anything but a model, unknown hyperparameters, values of the wrong kind, and a posterior that would not
+    fit into memory.
     """
     known = hyperparameters(build)
 
@@ -221,12 +225,15 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     def checked(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         model = args[0] if args else kwargs.get("model")
         if not isinstance(model, RewardModel):
-            raise ValueError(f"model must be a reward model such as vits.models.linear(3), but is {model!r}")
-        for name in kwargs:
-            if name != "model" and name not in known:
+            given = validate.shown(model)
+            raise ValueError(f"model must be a reward model such as vits.models.linear(3), but is {given}")
+        for name, value in kwargs.items():
+            if name == "model":
+                continue
+            if name not in known:
                 raise validate.unknown(f"hyperparameter of {build.__name__}", name, known)
-            if name.startswith("num_") and kwargs[name] is not None:
-                validate.count(name, kwargs[name])
+            _check_kind(name, value, known[name])
+        _check_parameters(model)
         if kwargs.get("prior") is not None and "prior_precision" in kwargs:
             raise ValueError(
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
@@ -236,6 +243,28 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
         return policy
 
     return checked
+
+
+def _check_kind(name: str, value: Any, annotation: Any) -> None:
+    """Raise unless a hyperparameter has the kind that its type says; functions of their own check the rest."""
+    types = kinds(annotation)
+    if value is None and type(None) in types:
+        return
+    if name == "prior" and not (isinstance(value, (tuple, list)) and len(value) == 2):
+        raise ValueError(f"prior must be a pair of a mean and a covariance, but is {validate.shown(value)}")
+    if name.startswith("num_"):
+        validate.count(name, value, most=math.inf if name == "num_arms" else MOST_STEPS)
+    elif float in types:
+        validate.number(name, value)
+    elif bool in types and not isinstance(value, bool):
+        raise ValueError(f"{name} must be True or False, but is {validate.shown(value)}")
+
+
+def _check_parameters(model: RewardModel) -> None:
+    """Refuse a model with more parameters than memory can hold once."""
+    validate.memory(
+        f"a vector of {model.num_params:,} parameters", jnp.zeros(()).itemsize * model.num_params, "use a smaller model"
+    )
 
 
 def _check_memory(name: str, policy: Any, model: RewardModel, *, has_families: bool) -> None:
@@ -260,3 +289,8 @@ def hyperparameters(build: Callable[..., Any]) -> dict[str, Any]:
         elif parameter.name != "model":
             types[parameter.name] = parameter.annotation
     return types
+
+
+def kinds(annotation: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type itself."""
+    return typing.get_args(annotation) or (annotation,)

@@ -19,6 +19,18 @@ MOST_ROUNDS = 10**10
 BYTES_PER_ROUND = 12
 """Memory that the results of a round take: regret, action and reward."""
 
+LONGEST = 80
+"""The most letters of a value in a message."""
+
+
+def shown(value: object) -> str:
+    """The value for a message: its `repr` in one line, cut if it is long."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python does not print integers of more than 4300 digits
+        text = f"a value of type {type(value).__name__} that cannot be printed"
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
 
 def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
     """The error for an unknown name: it suggests the nearest one and lists all."""
@@ -30,7 +42,7 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> ValueError:
 
 def choice(kind: str, name: str, table: Mapping[str, Value]) -> Value:
     """The entry of a table with this name, or an error that suggests the nearest one."""
-    if name not in table:
+    if not isinstance(name, str) or name not in table:
         raise unknown(kind, name, table)
     return table[name]
 
@@ -39,7 +51,7 @@ def is_traced(value: object) -> bool:
     """Whether a value is known only when the compiled program runs."""
     import jax  # only here, so that names can be checked without waiting for JAX
 
-    return isinstance(value, jax.core.Tracer)
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value))
 
 
 def positive(name: str, value: Any, *, below: float = float("inf")) -> None:
@@ -49,7 +61,7 @@ def positive(name: str, value: Any, *, below: float = float("inf")) -> None:
     array = _numbers(name, value)
     if not np.all((array > 0) & (array < below)):
         allowed = "a positive finite number" if below == float("inf") else f"between 0 and {below:g}, both excluded"
-        raise ValueError(f"{name} must be {allowed}, but is {value}")
+        raise ValueError(f"{name} must be {allowed}, but is {shown(np.asarray(value).tolist())}")
 
 
 def not_negative(name: str, value: Any) -> None:
@@ -58,13 +70,34 @@ def not_negative(name: str, value: Any) -> None:
         return
     array = _numbers(name, value)
     if not np.all((array >= 0) & np.isfinite(array)):
-        raise ValueError(f"{name} must be zero or a positive finite number, but is {value}")
+        raise ValueError(f"{name} must be zero or a positive finite number, but is {shown(np.asarray(value).tolist())}")
 
 
-def count(name: str, value: Any, *, least: int = 1) -> None:
-    """Raise unless `value` is a whole number of at least `least`."""
+def numbers(name: str, value: Any) -> None:
+    """Raise unless `value` is a real number or an array of them."""
+    if not is_traced(value):
+        _numbers(name, value)
+
+
+def number(name: str, value: Any) -> None:
+    """Raise unless `value` is one real number."""
+    numbers(name, value)
+    shape(name, value, ())
+
+
+def count(name: str, value: Any, *, least: int = 1, most: float = float("inf")) -> None:
+    """Raise unless `value` is a whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, but is {value!r}")
+        raise ValueError(f"{name} must be a whole number of at least {least}, but is {shown(value)}")
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:,}, but is {shown(value)}")
+
+
+def seed(name: str, value: Any) -> None:
+    """Raise unless `value` is a whole number from 0 to below 2^32."""
+    count(name, value, least=0)
+    if value >= 1 << 32:
+        raise ValueError(f"{name} must be below 2^32, but is {shown(value)}")
 
 
 def finite(name: str, value: Any) -> None:
@@ -146,8 +179,9 @@ def _machine_memory() -> int:
 
 def _numbers(name: str, value: Any) -> Shaped[np.ndarray, "..."]:
     try:
-        if np.asarray(value).dtype.kind not in "SUO":  # NumPy would read text as numbers
+        # NumPy would read text and times as numbers, drop imaginary parts, and read what is below a mask.
+        if np.asarray(value).dtype.kind not in "SUOMmc" and not np.ma.is_masked(value):
             return np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         pass
-    raise ValueError(f"{name} must be a number, but is {value!r}")
+    raise ValueError(f"{name} must be a number, but is {shown(value)}")

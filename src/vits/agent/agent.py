@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float
 
-from vits import models, validate
+from vits import files, models, validate
 from vits.agent import arms as arms_
 from vits.agent import belief, container, diagnostics, processes, saving, snapshot
 from vits.agent.arms import FeatureMap, Offer
@@ -83,7 +83,7 @@ class Agent:
         **hyperparameters: Any,
     ) -> None:
         processes.check()
-        _check_seed(seed)
+        validate.seed("seed", seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
         if when_full == "raise" and capacity is None:
@@ -131,7 +131,7 @@ class Agent:
         offer = current.offer(arms_or_context, available)
         count, longest = len(offer.names), current.longest_menu
         if k > count:
-            raise ValueError(f"k must be at most the {count} arms on offer, but is {k}")
+            raise ValueError(f"k must be at most the {count} arms on offer, but is {validate.shown(k)}")
         if longest is not None and count > longest:
             raise ValueError(f"num_arms must be at least the {count} arms on offer, but is {longest}")
         number = ledger.draw()
@@ -231,6 +231,8 @@ class Agent:
         """
         validate.count("max_arms", max_arms)
         current = self._ready()
+        needed = float(max_arms) * current.settings.dtype.itemsize * (current.settings.dim + DEFAULT_SAMPLES)
+        validate.memory(f"a decision among {max_arms:,} arms", needed, "use a smaller max_arms")
         current.warm_up(self._keys, self._noise, max_arms)
         if isinstance(current.policy, PosteriorPolicy):
             self.posterior(next(iter(current.arms), None))
@@ -261,10 +263,11 @@ class Agent:
 
     def save(self, path: str | Path) -> None:
         """Write everything to one file atomically; `load` continues exactly from there."""
+        file = files.checked_path(path)
         with self._learning:
             self._ledger.close(self._snapshot.settled)
             content = saving.encoded(self._snapshot, self._ledger)
-        container.write(path, *content)
+        container.write(file, *content)
 
     @classmethod
     def load(
@@ -288,11 +291,11 @@ class Agent:
             ones get ids that no other agent has.
         """
         processes.check()
-        return cls._of(*saving.load(path, model, features, hyperparameters))
+        return cls._of(*saving.load(files.checked_path(path), model, features, hyperparameters))
 
     def fork(self, seed: int) -> "Agent":
         """An independent copy with the same knowledge, and its own randomness and ids."""
-        _check_seed(seed)
+        validate.seed("seed", seed)
         with self._learning:
             current = self._ready()
             self._ledger.close(current.settled)
@@ -361,12 +364,6 @@ class Agent:
         raise TypeError("an agent cannot be pickled: use save and load, or fork")
 
 
-def _check_seed(seed: int) -> None:
-    validate.count("seed", seed, least=0)
-    if seed >= 1 << 32:
-        raise ValueError(f"seed must be below 2^32, but is {seed}")
-
-
 def _id_of(decision: Decision | str) -> str:
     return decision.id if isinstance(decision, Decision) else decision
 
@@ -374,8 +371,8 @@ def _id_of(decision: Decision | str) -> str:
 def _in_order(name: str, values: Any) -> list[Any]:
     """The values as a list, if their order means something."""
     unordered = isinstance(values, (Mapping, Set)) and not isinstance(values, KeysView)
-    if unordered or isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be in order, such as a list, but are {values!r}")
+    if unordered or isinstance(values, (str, bytes, bytearray)) or not arms_.is_iterable(values):
+        raise ValueError(f"{name} must be in order, such as a list, but are {validate.shown(values)}")
     return list(values)
 
 

@@ -44,14 +44,15 @@ def numbers(name: str, value: Any, dtype: Any) -> Float[np.ndarray, "..."]:
         raise ValueError(f"{name} must have no masked entries: leave them out or fill them in")
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiub" and (array.dtype.kind != "O" or _has_text(array)):
+        if array.dtype.kind not in "fiub" and (array.dtype.kind != "O" or _has_others(array)):
             raise TypeError
         if array.dtype != dtype:
             with np.errstate(over="ignore"):  # too large values become infinite and are refused below
                 array = array.astype(dtype)
-    except (TypeError, ValueError):
-        shown = " ".join(repr(value).split())
-        raise ValueError(f"{name} must be numbers, but are {shown[:80]}") from None
+    except OverflowError:  # an integer that no float can hold
+        raise ValueError(f"{name} must fit into {dtype}, but are {validate.shown(value)}") from None
+    except (TypeError, ValueError, np.ma.MaskError):
+        raise ValueError(f"{name} must be numbers, but are {validate.shown(value)}") from None
     if not np.isfinite(array).all():
         validate.finite(name, array)
     return array
@@ -155,10 +156,13 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
     chosen = tuple(dict.fromkeys(_collection("available", "arms", available)))
     if not chosen:
         raise ValueError("available must name at least one arm, but is empty")
-    known = names if isinstance(names, range) else set(names)
+    is_range = isinstance(names, range)
+    known = names if is_range else set(names)
     for name in chosen:
-        if name not in known:
-            raise ValueError(f"unknown arm {name!r}; known: {listed(names)}")
+        # To Python True is 1, but a list of them is a mask and no list of rows.
+        is_row = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
+        if name not in known or (is_range and not is_row):
+            raise ValueError(f"unknown arm {validate.shown(name)}; known: {listed(names)}")
     return chosen
 
 
@@ -167,8 +171,18 @@ def _has_masked(value: Any) -> bool:
     return any(isinstance(part, np.ma.MaskedArray) and np.ma.is_masked(part) for part in parts)
 
 
-def _has_text(array: Shaped[np.ndarray, "..."]) -> bool:
-    return any(isinstance(part, (str, bytes)) for part in array.flat)
+def _has_others(array: Shaped[np.ndarray, "..."]) -> bool:
+    """Whether there is text or None in an array of objects, which NumPy would turn into numbers."""
+    return any(part is None or isinstance(part, (str, bytes)) for part in array.flat)
+
+
+def is_iterable(values: Any) -> bool:
+    """Whether there is a loop over the values; an array without axes only looks so."""
+    try:
+        iter(values)
+    except TypeError:
+        return False
+    return True
 
 
 def hashable(name: str, value: Any) -> Hashable:
@@ -176,13 +190,13 @@ def hashable(name: str, value: Any) -> Hashable:
     try:
         hash(value)
     except TypeError:
-        raise ValueError(f"{name} must be hashable, but is {value!r}") from None
+        raise ValueError(f"{name} must be hashable, but is {validate.shown(value)}") from None
     return value
 
 
 def _collection(name: str, of: str, values: Any) -> list[Hashable]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise ValueError(f"{name} must be a collection of {of}, but is {values!r}")
+    if isinstance(values, (str, bytes, bytearray)) or not is_iterable(values):
+        raise ValueError(f"{name} must be a collection of {of}, but is {validate.shown(values)}")
     return [hashable(f"each of {name}", value) for value in values]
 
 
@@ -197,11 +211,11 @@ def checked_names(names: Iterable[Hashable]) -> list[Hashable]:
 def check_known(arms: Mapping[Hashable, Arm], name: Hashable) -> None:
     """Raise unless there is an arm of this name."""
     if hashable("the name of an arm", name) not in arms:
-        raise ValueError(f"unknown arm {name!r}; known: {listed(arms)}")
+        raise ValueError(f"unknown arm {validate.shown(name)}; known: {listed(arms)}")
 
 
 def listed(names: Iterable[Hashable], most: int = 10) -> str:
     """The first names as text, for messages."""
-    texts = [repr(name) for name in names]
+    texts = [validate.shown(name) for name in names]
     more = f", and {len(texts) - most} more" if len(texts) > most else ""
     return (", ".join(texts[:most]) + more) if texts else "none"

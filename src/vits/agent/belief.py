@@ -83,6 +83,7 @@ class Belief:
             Mean, lower and upper end for each arm.
         """
         processes.check()
+        validate.number("level", level)
         validate.positive("level", level, below=1.0)
         names, features = self._offer(arms)
         rewards = np.asarray(_means(self._model, jnp.asarray(self.draws), jnp.asarray(features)))
@@ -99,6 +100,8 @@ def belief(snapshot: Snapshot, arm: Hashable, samples: int) -> Belief:
     if isinstance(posterior, PerArm):
         arms_.check_known(snapshot.arms, arm)
         state, posterior = posterior.of(state, snapshot.arms[arm].slot), posterior.posterior
+    elif arm is not None:
+        arms_.check_known(snapshot.arms, arm)
     validate.count("samples", samples, least=2)
 
     def offer(what: Any) -> tuple[Sequence[Hashable], Float[np.ndarray, "arms dim"]]:

@@ -72,6 +72,8 @@ class Decision:
     def frequencies(self, samples: int = DEFAULT_SAMPLES) -> Float[np.ndarray, " arms"]:
         """The share of posterior draws under which each arm on offer comes first; ties are split evenly."""
         validate.count("samples", samples)
+        needed = float(samples) * self.scores.itemsize * len(self.scores)
+        validate.memory(f"{samples:,} scores of {len(self.scores):,} arms", needed, "ask for fewer samples")
         scores = self._draws(samples)
         best = scores == np.max(scores, axis=1, keepdims=True)
         return np.mean(best / best.sum(axis=1, keepdims=True), axis=0)
@@ -203,7 +205,8 @@ class Ledger:
             return waiting
         if not isinstance(name, str) or not self._made(name):
             raise UnknownDecision(
-                f"unknown decision {name!r}: this agent did not make it, or was restored to a time before it"
+                f"unknown decision {validate.shown(name)}: this agent did not make it, or was restored to a time "
+                "before it"
             )
         if _number(name) <= self.horizon:
             raise ExpiredDecision(

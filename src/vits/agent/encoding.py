@@ -3,14 +3,15 @@
 import itertools
 import math
 from collections.abc import Hashable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
-from vits import algorithms, catalogue, models
+from vits import algorithms, catalogue, models, validate
 from vits.agent.container import DTYPES, Damaged
 from vits.files import Arrays
 from vits.models.network import ACTIVATIONS
+from vits.policies import MOST_STEPS, kinds
 
 PLAIN = (bool, int, float, str, type(None))
 MODELS: dict[type, str] = {models.Linear: "linear", models.Logistic: "logistic", models.Poisson: "poisson"}
@@ -18,9 +19,6 @@ MAKERS: dict[str, Any] = {"linear": models.linear, "logistic": models.logistic, 
 
 MOST = 1 << 62
 """The largest count."""
-
-MOST_STEPS = 1_000_000
-"""The largest number of steps, samples or members, because time and memory grow with them."""
 
 STORED = ("window", "fold_after", "capacity", "num_arms")
 """Hyperparameters that are sizes of arrays in the file."""
@@ -112,6 +110,8 @@ def decoded_model(
     """
     _check_model(value)
     if given is not None:
+        if not isinstance(given, models.RewardModel):
+            raise ValueError(f"model must be a reward model, but is {validate.shown(given)}")
         found = encoded_model(given)
         if found != value:
             raise ValueError(f"the model must match the saved one, {_described(value)}, but is {_described(found)}")
@@ -181,7 +181,7 @@ def decoded_settings(
             settings[name] = tuple(_taken(arrays, f"setting_{name}_{i}") for i in range(count))
         elif form == "array":
             settings[name] = _taken(arrays, f"setting_{name}")
-            if float in _types(known[name]) and settings[name].shape != ():
+            if float in kinds(known[name]) and settings[name].shape != ():
                 raise Damaged(f"hyperparameter {name} must be one number")
         elif form != "object":
             raise Damaged(f"hyperparameter {name} has an unknown form")
@@ -214,12 +214,8 @@ def _check_model(value: Any) -> None:
         raise Damaged(f"a {name} model with {dim} features must have {expected} parameters")
 
 
-def _types(annotation: Any) -> tuple[Any, ...]:
-    return get_args(annotation) or (annotation,)
-
-
 def _checked_value(name: str, value: Any, annotation: Any, nbytes: int) -> Any:
-    allowed = {kind for kind in _types(annotation) if kind in PLAIN}
+    allowed = {kind for kind in kinds(annotation) if kind in PLAIN}
     fits = not allowed or type(value) in allowed or (type(value) is int and float in allowed)
     if not fits or not _is_plain(value):
         raise Damaged(f"hyperparameter {name} has a value of the wrong kind")

@@ -68,10 +68,10 @@ def ranked_rewards(pending: Pending, reward: Any) -> Sequence[Any]:
         rewards = _by_arm(pending, reward)
     elif k == 1:
         rewards = [reward]
-    elif isinstance(reward, (str, bytes, bytearray, Set)) or not hasattr(reward, "__len__") or len(reward) != k:
+    elif isinstance(reward, (str, bytes, bytearray, Set)) or _length(reward) != k:
         raise InvalidReward(
             f"a ranking of {k} arms needs {k} rewards, None where nothing is known, or a mapping from arms to rewards, "
-            f"but got {reward!r}"
+            f"but got {validate.shown(reward)}"
         )
     else:
         rewards = list(reward)
@@ -85,17 +85,24 @@ def _by_arm(pending: Pending, rewards: Mapping[Any, Any]) -> list[Any]:
         raise InvalidReward("the names of the arms were not saved with this decision: give its rewards in their order")
     for arm in rewards:
         if arm not in pending.names:
-            raise InvalidReward(f"a reward is for arm {arm!r}, but the decision ranked {arms_.listed(pending.names)}")
+            raise InvalidReward(
+                f"a reward is for arm {validate.shown(arm)}, but the decision ranked {arms_.listed(pending.names)}"
+            )
     return [rewards.get(name) for name in pending.names]
+
+
+def _length(reward: Any) -> int | None:
+    """The number of rewards, or None if there is only one: a scalar, or an array without axes."""
+    try:
+        return len(reward)
+    except TypeError:
+        return None
 
 
 def _check_number(value: Any) -> None:
     if np.ma.is_masked(value):
         raise InvalidReward("the reward must be a number, but is masked")
-    is_number = not isinstance(value, (str, bytes)) and np.asarray(value).dtype.kind in "fiubO"
     try:
-        if not is_number:
-            raise ValueError(f"the reward must be a number, but is {value!r}")
         validate.finite("the reward", value)
         validate.shape("the reward", value, ())
     except ValueError as error:

@@ -169,7 +169,7 @@ class Snapshot(NamedTuple):
         """The snapshot with a new arm, which has the prior if each arm has its own posterior."""
         self._check_named()
         if arms_.hashable("an arm's name", name) in self.arms:
-            raise ValueError(f"arm {name!r} is there already")
+            raise ValueError(f"arm {validate.shown(name)} is there already")
         larger, slot, number = self, 0, self.counts.arm_changes
         if self.settings.per_arm:
             taken = {arm.slot for arm in self.arms.values()}

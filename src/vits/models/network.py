@@ -244,12 +244,15 @@ def mlp(
     validate.count("dim", dim)
     if outputs is not None:
         validate.count("outputs", outputs)
+    if not isinstance(hidden, Sequence):
+        raise ValueError(f"hidden must be a list of widths, but is {validate.shown(hidden)}")
     for width in hidden:
         validate.count("every width in hidden", width)
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:
             raise validate.unknown("activation", activation, ACTIVATIONS)
         activation = ACTIVATIONS[activation]
+    validate.shape("activation(array)", _result("activation(array)", activation, jnp.zeros(1)), (1,))
     sizes: list[int | Any] = [dim, *hidden, "scalar" if outputs is None else outputs]
     key = jax.random.key(0)  # only the shapes matter
     layers = tuple(eqx.nn.Linear(fan_in, fan_out, key=key) for fan_in, fan_out in itertools.pairwise(sizes))
@@ -295,18 +298,23 @@ def custom(
         4
     """
     validate.count("dim", dim)
-    if not callable(mean):
-        raise ValueError(f"mean must be a function of parameters and features, but is {mean!r}")
     if (nll is None) == (loss is None):
         raise ValueError("give either nll or loss, the negative log likelihood, but not both")
     if (num_params is None) == (params is None):
         raise ValueError("give either num_params or params, the shape of the parameters, but not both")
     if num_params is not None:
         validate.count("num_params", num_params)
+        size = float(jnp.zeros(()).itemsize) * num_params
+        validate.memory(f"a vector of {num_params:,} parameters", size, "use fewer")
         params = jnp.zeros(num_params)
     size = flatten(params).size
     if size == 0:
         raise ValueError("params must hold at least one floating-point array, but has none")
+    if init_params is not None:
+        start = eqx.filter(_result("init_params(key)", init_params, jax.random.key(0)), _is_number)
+        found = sum(leaf.size for leaf in jax.tree.leaves(start))
+        if found != size:
+            raise ValueError(f"init_params(key) must return {size} parameters, but returns {found}")
     features, number = jnp.zeros(dim), jnp.zeros(())
     _check_scalar("mean(params, features)", mean, params, features)
     if nll is not None:
@@ -317,9 +325,26 @@ def custom(
     return CustomOutput(dim, size, params, mean, loss, init_params)
 
 
+def _is_number(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
 def _check_scalar(what: str, function: Callable[..., Any], *args: Any) -> None:
-    """Raise unless a function of the user returns one number; it is traced, not run."""
-    found = eqx.filter_eval_shape(function, *args)
+    """Raise unless a function of the user returns one real number."""
+    found = _result(what, function, *args)
     shape = getattr(found, "shape", np.shape(found))
     if shape != ():
         raise ValueError(f"{what} must return one number, but returns an array of shape {shape}")
+    validate.real(what, found)
+
+
+def _result(what: str, function: Any, *args: Any) -> Any:
+    """What a function of the user returns, as shapes and types; it is traced, not run."""
+    if not callable(function):
+        name = what.partition("(")[0]
+        raise ValueError(f"{name} must be a function, called as {what}, but is {validate.shown(function)}")
+    try:
+        return eqx.filter_eval_shape(function, *args)
+    except Exception as error:
+        reason = " ".join(str(error).split())[: validate.LONGEST]
+        raise ValueError(f"{what} must work on JAX arrays, but raised {type(error).__name__}: {reason}") from error

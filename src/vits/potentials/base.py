@@ -57,6 +57,8 @@ def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
         mean: a number for all parameters, or one for each.
         covariance: a variance for all parameters, one for each, or a covariance matrix.
     """
+    for name, value in (("the prior's mean", mean), ("the prior's covariance", covariance)):
+        validate.numbers(name, value)
     mean, covariance = jnp.asarray(mean, float), jnp.asarray(covariance, float)
     if mean.ndim > 0:
         validate.shape("the prior's mean", mean, (num_params,))

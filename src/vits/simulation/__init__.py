@@ -56,9 +56,9 @@ def simulate(
         (2, 20)
     """
     policy, shares = _checked(environment, policy, horizon, workers)
-    return programs.run(
-        _key(key), environment, policy, horizon, _different(seeds), False, progress=progress, shares=shares
-    )
+    indices = _different(seeds)
+    _check_run(len(indices), horizon, progress)
+    return programs.run(_key(key), environment, policy, horizon, indices, False, progress=progress, shares=shares)
 
 
 def simulate_each(
@@ -95,6 +95,7 @@ def simulate_each(
     """
     policies, shares = _checked(environment, policies, horizon, workers)
     num_policies, indices = _leading_axis(policies), _seed_indices(seeds)
+    _check_run(len(indices), horizon, progress)
     if num_policies != len(indices):
         raise ValueError(f"there must be a policy for each of the {len(indices)} seeds, but there are {num_policies}")
     return programs.run(_key(key), environment, policies, horizon, indices, True, progress=progress, shares=shares)
@@ -142,8 +143,14 @@ def replay(
         >>> bool(np.allclose(replay(0, world, trace.action, seeds=2).regret, trace.regret))
         True
     """
-    recorded = _Recorded(jnp.asarray(actions, int))
-    return simulate_each(key, environment, recorded, actions.shape[1], seeds=seeds)
+    _check_environment(environment)
+    validate.shape("actions", actions, ("seeds", "horizon"))
+    played = np.asarray(actions)
+    if played.dtype.kind not in "iu" or not np.all((played >= 0) & (played < environment.num_arms)):
+        most = environment.num_arms - 1
+        raise ValueError(f"actions must be whole numbers from 0 to {most}, but are {validate.shown(actions)}")
+    recorded = _Recorded(jnp.asarray(played, int))
+    return simulate_each(key, environment, recorded, played.shape[1], seeds=seeds)
 
 
 def worlds(key: Key[Array, ""] | Array | int, environment: Environment, *, seeds: int | Sequence[int]) -> Params:
@@ -174,7 +181,9 @@ def rounds(
         (2, 20, 4, 3)
     """
     validate.count("horizon", horizon)
-    indices, params = _different(seeds), worlds(key, environment, seeds=seeds)
+    indices = _different(seeds)
+    validate.run_size(len(indices), horizon, 1)
+    params = worlds(key, environment, seeds=seeds)
     return jax.tree.map(np.asarray, programs.draw_rounds(_key(key), environment, indices, params, horizon))
 
 
@@ -183,7 +192,7 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
     validate.count("horizon", horizon)
     _check_environment(environment)
     if not isinstance(policy, Policy):
-        raise ValueError(f"policy must be a policy, as vits.make gives one, but is {policy!r:.60}")
+        raise ValueError(f"policy must be a policy, as vits.make gives one, but is {validate.shown(policy)}")
     validate.finite("environment", _numbers(environment))
     validate.finite("policy", _numbers(policy))
     heads = policy.model.num_heads if isinstance(policy, PosteriorPolicy) else None
@@ -199,7 +208,15 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
 
 def _check_environment(environment: Any) -> None:
     if not isinstance(environment, Environment):
-        raise ValueError(f"environment must be one of vits.environments, or a subclass, but is {environment!r:.60}")
+        raise ValueError(
+            f"environment must be one of vits.environments, or a subclass, but is {validate.shown(environment)}"
+        )
+
+
+def _check_run(seeds: int, horizon: int, progress: Any) -> None:
+    validate.run_size(seeds, horizon, 1)
+    if progress is not None and not callable(progress):
+        raise ValueError(f"progress must be a function of a number of rounds, but is {validate.shown(progress)}")
 
 
 def _key(key: Any) -> Key[Array, ""]:
@@ -214,7 +231,7 @@ def _key(key: Any) -> Key[Array, ""]:
             return jnp.asarray(key)
         if key.dtype == np.uint32 and key.shape == (2,):
             return jax.random.wrap_key_data(jnp.asarray(key))
-    raise ValueError(f"key must be a random key of JAX or a whole number, but is {key!r:.60}")
+    raise ValueError(f"key must be a random key of JAX or a whole number, but is {validate.shown(key)}")
 
 
 def _different(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
@@ -237,11 +254,14 @@ def _leading_axis(policies: Policy) -> int:
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
     if isinstance(seeds, (int, np.integer)):
         validate.count("seeds", seeds)
+        validate.memory(f"a list of {seeds:,} seeds", 8.0 * seeds, "use fewer seeds")
         return np.arange(seeds)
+    if not isinstance(seeds, (Sequence, np.ndarray)) or np.ndim(seeds) == 0:
+        raise ValueError(f"seeds must be a number of seeds or a list of them, but is {validate.shown(seeds)}")
     if len(seeds) == 0:
         raise ValueError("seeds must name at least one seed, but is empty")
     for seed in seeds:
-        validate.count("every seed", seed, least=0)
+        validate.seed("every seed", seed)
     return np.asarray(seeds)
 
 
