@@ -16,15 +16,12 @@ from vits import validate
 from vits.agent import arms as arms_
 from vits.agent import compiled, device
 from vits.agent.arms import Arm, Offer
-from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
+from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Noise, Report, Skeleton
 from vits.agent.decisions import DEFAULT_SAMPLES
 from vits.agent.errors import CapacityFull, RejectedUpdate
-from vits.agent.noise import Noise
 from vits.agent.settings import Keys, Settings, slots_for
 from vits.history import DEFAULT_CAPACITY
 from vits.history.paged import PagedHistory
-from vits.inference.base import gaussian_draw
-from vits.models.glm import linear_predictor
 from vits.policies import Policy, PosteriorPolicy, longest_menu
 from vits.types import REASONS, State
 
@@ -112,7 +109,7 @@ class Snapshot(NamedTuple):
             return np.asarray(scores)[: len(rows)]
         mean, sqrt_cov = (np.asarray(view[i]) for i in chooser.gaussian)
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
-            return linear_predictor(gaussian_draw(mean, sqrt_cov, noise.of(number)), rows)
+            return rows @ (mean + sqrt_cov @ noise.of(number))  # phi' (mean + B eps)
 
     def learned(
         self,

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -41,11 +41,6 @@ PROBIT_SLOPES = (
 )
 
 
-def linear_predictor(theta: Any, features: Any) -> Any:
-    """f = phi' theta for one row of features or for each row of a table, in JAX or in NumPy."""
-    return features @ theta
-
-
 class Glm(OutputModel):
     """A loss of f = phi' theta, known with two derivatives; `max_d2loss` bounds the second, where a bound exists."""
 
@@ -73,7 +68,7 @@ class Glm(OutputModel):
 
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """phi' theta."""
-        return linear_predictor(theta, features)
+        return features @ theta
 
 
 class Linear(Glm):
