@@ -146,14 +146,14 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
 
 def _execute(request: "Request", folder: Path, engine: str, address: str | None) -> "Results":
     from vits.lab import results
-    from vits.lab.experiments import engines, run
+    from vits.lab.experiments import run
     from vits.lab.experiments.base import plan
     from vits.lab.report import console, page, views
 
-    where = engines.engine(engine, address)
+    where = run.engine(engine, address)
     if engine != "local" and catalogue.experiment(request.experiment).timed:
         err.print(f"{request.experiment} measures computing time, so it runs in this process and not on {engine}")
-        where = engines.Local()
+        where = run.Local()
     experiment, record = plan(request)
     try:
         with console.progress_bar(err) as monitor:
@@ -166,7 +166,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
                 monitor=monitor,
                 most_seeds=request.most_seeds,
             )
-    except engines.EngineError as error:
+    except run.EngineError as error:
         err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:

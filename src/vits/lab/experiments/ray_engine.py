@@ -16,8 +16,8 @@ from typing_extensions import override
 from vits.files import Arrays
 from vits.lab.experiments import ray_worker
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.engines import Engine, EngineError, Monitor
 from vits.lab.experiments.ray_loopback import LOOPBACK, keep_loopback
+from vits.lab.experiments.run import Engine, EngineError, Monitor
 from vits.simulation.programs import current_shares
 
 MOST_FAILURES = 3
