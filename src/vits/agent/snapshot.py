@@ -170,7 +170,9 @@ class Snapshot(NamedTuple):
         larger, slot, number = self, 0, self.counts.arm_changes
         if self.settings.per_arm:
             taken = {arm.slot for arm in self.arms.values()}
-            larger = self._with_slots(len(taken) + 1, self.settings.start_key(number + 1))
+            if len(taken) == self.slots:
+                slots = slots_for(self.slots + 1)
+                larger = self._rebuilt(slots, self.capacity, self.settings.start_key(number + 1))
             slot = min(set(range(larger.slots)) - taken)
         return larger._replace(
             arms={**self.arms, name: Arm(name, slot, number)}, counts=self.counts._replace(arm_changes=number + 1)
@@ -233,9 +235,6 @@ class Snapshot(NamedTuple):
         larger = self._rebuilt(self.slots, max(rows, 2 * self.capacity), jax.random.key(0))
         # A choice does not depend on the storage, so it keeps its compiled program.
         return larger._replace(chooser=self.chooser)._with_state(larger.state_arrays)
-
-    def _with_slots(self, arms: int, key: Array) -> "Snapshot":
-        return self if arms <= self.slots else self._rebuilt(slots_for(arms), self.capacity, key)
 
     def _rebuilt(self, slots: int, capacity: int, key: Array) -> "Snapshot":
         policy = self.settings.policy(slots, capacity)
