@@ -280,7 +280,7 @@ class AutodiffPotential(Potential):
         return data.history.sum(term, times(self._past(data).precision, vector))
 
     def _past(self, data: AutodiffData) -> Past:
-        return folding.past(self.prior, data.folded)
+        return self.prior if data.folded is None else data.folded
 
     def _fold(self, folded: Folded, history: Rows, centre: Centre) -> Folded:
         """Add the observation that has left the history, if one has, by its expansion at the mean."""

@@ -1,7 +1,6 @@
 """Observations that have left a history, kept as a quadratic form together with the prior.
 
-A potential that folds calls `folded` with the expansion of the observation that leaves, and adds `past(...)` to its
-sums over the history wherever it would add the prior.
+A potential that folds adds `Folded` to its sums over the history wherever it would add the prior.
 """
 
 from typing import NamedTuple
@@ -44,11 +43,6 @@ def nothing(prior: Prior, *, keeps_root: bool = False) -> Folded:
     precision = prior.matrix
     root = linalg.sqrt_of_inverse(linalg.cholesky(precision)) if keeps_root else None
     return Folded(precision, times(prior.precision, prior.mean), root)
-
-
-def past(prior: Prior, folded: Folded | None) -> Past:
-    """The prior, with what was folded into it."""
-    return prior if folded is None else folded
 
 
 def required(centre: Centre | None) -> Centre:

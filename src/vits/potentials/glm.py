@@ -226,7 +226,7 @@ class GlmPotential(Potential):
         return leading.followed(known, row, images_of)
 
     def _past(self, data: GlmData) -> Past:
-        return folding.past(self.prior, data.folded)
+        return self.prior if data.folded is None else data.folded
 
     def _nothing_folded(self) -> Folded:
         few = FEW * self.model.num_params
