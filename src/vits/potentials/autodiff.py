@@ -72,29 +72,14 @@ class OfRows(eqx.Module):
         tuple[Float[Array, "mn p"], Float[Array, "mn p"]],
     ]
 
-    def __call__(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-    ) -> Float[Array, "p p"]:
-        """The sum over all rows."""
-        left, right = self.rows(model, thetas, phi, reward, weight)
+    def __call__(self, model: RewardModel, *groups: Float[Array, "m ..."]) -> Float[Array, "p p"]:
+        """The sum over all rows of these groups: thetas, features, rewards and weights."""
+        left, right = self.rows(model, *groups)
         return left.T @ right
 
-    def unformed(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-        base: Operator,
-    ) -> Curvature:
+    def unformed(self, model: RewardModel, *groups: Float[Array, "m ..."], base: Operator) -> Curvature:
         """The sum over all rows and a base, as an operator."""
-        return LowRank(*self.rows(model, thetas, phi, reward, weight), base)
+        return LowRank(*self.rows(model, *groups), base)
 
 
 def _gauss_newton_rows(
@@ -120,16 +105,9 @@ class OfLayers(OfRows):
     """The same of a network, with rows that are not formed: for algorithms that keep no matrix."""
 
     @override
-    def unformed(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-        base: Operator,
-    ) -> Curvature:
+    def unformed(self, model: RewardModel, *groups: Float[Array, "m ..."], base: Operator) -> Curvature:
         assert isinstance(model, Mlp)
+        thetas, phi, reward, weight = groups
         f, slopes, inputs = jax.vmap(jax.vmap(model.by_layers, (None, 0)))(thetas, phi)
         d2loss = jax.vmap(jax.grad(jax.grad(model.loss)))(f.ravel(), reward.ravel())
         flat = ((x.reshape(-1, x.shape[-1]) for x in xs) for xs in (slopes, inputs))
@@ -240,7 +218,7 @@ class AutodiffPotential(Potential):
         tempered = self.inverse_temperature * weight
         grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
         groups = _shared_out(len(thetas), phi, r, tempered)
-        curvature = self.curvature.unformed(self.model, thetas, *groups, self.prior.precision)
+        curvature = self.curvature.unformed(self.model, thetas, *groups, base=self.prior.precision)
         return Derivatives(grads + jax.vmap(self.prior.grad)(thetas), curvature)
 
     def expectations(self, key: Key[Array, ""], data: AutodiffData, mean: Vector, sqrt_cov: Matrix) -> Expectations:

@@ -41,7 +41,7 @@ Past = Prior | Folded
 def nothing(prior: Prior, *, keeps_root: bool = False) -> Folded:
     """The prior alone."""
     precision = prior.matrix
-    root = linalg.sqrt_of_inverse(linalg.cholesky(precision)) if keeps_root else None
+    root = linalg.inverse_root(precision) if keeps_root else None
     return Folded(precision, times(prior.precision, prior.mean), root)
 
 
