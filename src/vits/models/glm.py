@@ -76,10 +76,6 @@ class Linear(Glm):
 
     max_d2loss: ClassVar[float | None] = 1.0
 
-    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The identity."""
-        return f
-
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """1/2 (f - r)^2."""
         return 0.5 * jnp.square(f - reward)
