@@ -38,6 +38,11 @@ def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
 
 
+def inverse_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """B with B B' = A^-1, for a symmetric A; NaN if it is not positive definite."""
+    return sqrt_of_inverse(cholesky(matrix))
+
+
 MOST_LOST = 0.01
 """The largest relative rounding error of a deviation after an update of a square root."""
 
@@ -101,7 +106,7 @@ def random_frame(key: Key[Array, ""], dim: int, size: int) -> Float[Array, "size
     if 4 * size > dim:
         return _frame_by_qr(normal(key, (dim, size))).T
     rows = normal(key, (size, dim))
-    return sqrt_of_inverse(cholesky(rows @ rows.T)).T @ rows
+    return inverse_root(rows @ rows.T).T @ rows
 
 
 def calls_batched_lapack(program: str) -> bool:
