@@ -115,8 +115,10 @@ class TheoryExperiment(Experiment):
 
         def compute(progress: Advance) -> Arrays:
             world = environments.sphere(dim=dim, num_arms=self.num_arms, noise=self.noise)
-            rule = {"step_rule": steps.theory(horizon=horizon, noise=self.noise)} if algorithm == "vits_i" else {}
-            policy = algorithms.make(algorithm, models.linear(dim), **rule, **hyperparameters)
+            own = dict(hyperparameters)
+            if algorithm == "vits_i":
+                own["step_rule"] = steps.theory(horizon=horizon, noise=self.noise)
+            policy = algorithms.make(algorithm, models.linear(dim), **own)
             trace = simulate(self.seed, world, policy, horizon, seeds=seeds, progress=progress)
             return trace_arrays(trace)
 
