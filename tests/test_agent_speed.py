@@ -10,8 +10,7 @@ import pytest
 from trust import storage
 
 import vits
-from vits.agent.compiled import as_number, decision_key
-from vits.agent.noise import Noise
+from vits.agent.compiled import Noise, as_number, decision_key
 
 UNTOUCHED = """
 import jax

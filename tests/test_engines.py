@@ -12,9 +12,9 @@ import pytest
 import vits
 from cells import Trivial
 from vits import cli
-from vits.lab.experiments import engines, ray_engine, ray_worker, run
-from vits.lab.experiments.engines import EngineError, Local, Monitor
+from vits.lab.experiments import ray_engine, ray_worker, run
 from vits.lab.experiments.ray_engine import MOST_FAILURES, Ray, Waiting
+from vits.lab.experiments.run import EngineError, Local, Monitor
 from vits.simulation.programs import Shares, current_shares, shared
 
 
@@ -35,11 +35,11 @@ def test_the_number_of_groups_decides_the_bits_and_the_number_of_threads_does_no
 
 
 def test_engines_have_names():
-    assert isinstance(engines.engine("local"), Local)
+    assert isinstance(run.engine("local"), Local)
     with pytest.raises(ValueError, match=r"'rai'.*did you mean 'ray'"):
-        engines.engine("rai")
+        run.engine("rai")
     with pytest.raises(ValueError, match="an address is for --engine ray, but it is here:1 and the engine is local"):
-        engines.engine("local", "here:1")
+        run.engine("local", "here:1")
 
 
 def test_without_ray_the_option_says_how_to_get_it(monkeypatch, capsys, tmp_path):
@@ -239,7 +239,7 @@ def test_what_cells_share_is_stored_once(fake, tmp_path):
 
 
 def test_experiments_that_measure_time_stay_in_this_process(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(engines, "engine", lambda name, address: None)  # it would be used otherwise
+    monkeypatch.setattr(run, "engine", lambda name, address: None)  # it would be used otherwise
     arguments = ["run", "comparison", "--algorithms", "lin_ts", "--seeds", "2", "--horizon", "4", "--engine", "ray"]
     monkeypatch.setattr(sys, "argv", ["vits", *arguments, "--out", str(tmp_path / "run")])
     monkeypatch.setattr(run, "run", lambda *_, engine, **__: sys.exit(f"the engine is {type(engine).__name__}"))

@@ -58,7 +58,9 @@ def test_of_a_quadratic_loss_nothing_is_lost():
         inverse_temperature=jnp.asarray(2.0),
         prior=exact(linear).prior,
         buffer=buffer(window=5),
+        batch_size=None,
         folds=True,
+        follows=False,
     )
     data = observed(U, centre=Centre(MEAN, ROOT))
     full = exact(linear)

@@ -11,7 +11,6 @@ from vits.lab.experiments import gaussian_target, kl
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Cell
 from vits.lab.experiments.gaussian_target import TargetContender
-from vits.lab.experiments.target import trajectory
 from vits.lab.report import views
 from vits.potentials import Prior
 
@@ -36,7 +35,8 @@ def go(contender, kappa, h=0.1, seeds=1, cap=5000, epsilon=0.1, dim=20):
         contender = CONTENDERS[contender]
     target = gaussian_target.gaussian_target(0, dim, kappa)
     approximation = gaussian_target.approximation(contender, target, h)
-    return trajectory(contender, approximation, seed=0, seeds=seeds, epsilon=epsilon, cap=cap)
+    experiment = dataclasses.replace(kl.EXPERIMENT, seeds=seeds, epsilon=epsilon, horizon=cap)
+    return experiment.follow(contender, approximation)
 
 
 def spectrum(kappa, dim=20):

@@ -8,7 +8,7 @@ import pytest
 
 import vits
 from vits import validate
-from vits.inference.newton_free import minimum_free, solved
+from vits.inference.newton import minimum_free, solved
 from vits.potentials import leading, potential
 from vits.types import Observation
 

@@ -13,7 +13,7 @@ import pytest
 import vits
 from vits import algorithms, catalogue
 from vits.inference.per_arm import PerArm
-from vits.potentials import options
+from vits.potentials import DataOptions
 from vits.types import Observation
 
 LINEAR = vits.models.linear(2)
@@ -25,7 +25,7 @@ def test_a_preset_is_where_the_catalogue_says_and_documents_its_options_once(nam
     build = algorithms.builder(name)
     assert getattr(algorithms, name) is build
     assert set(inspect.signature(build).parameters) - {"data", "model"} <= set(algorithms.hyperparameters(name))
-    data = set(options.DataOptions.__annotations__)
+    data = set(DataOptions.__annotations__)
     assert not data & set(inspect.signature(build).parameters)
 
 

@@ -14,7 +14,7 @@ from vits.lab import results
 from vits.lab.experiments import compute, kl, linear
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Request, plan
-from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.run import Monitor
 from vits.lab.plots import curves, style
 from vits.lab.report import html as markup
 from vits.lab.report import scorecard

@@ -12,7 +12,7 @@ from vits.lab import results
 from vits.lab.experiments import linear
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.bandit import regret_row, trace_arrays
-from vits.lab.experiments.engines import Engine, Monitor
+from vits.lab.experiments.run import Engine, Monitor
 from vits.lab.plots import curves, style
 from vits.lab.report import views
 from vits.lab.report.page import diagnostics

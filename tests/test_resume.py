@@ -18,7 +18,7 @@ WORKER = """
 import dataclasses, os, signal, sys
 from pathlib import Path
 from vits.lab.experiments import linear, run as runs
-from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.run import Monitor
 
 folder, last_file = Path(sys.argv[1]), int(sys.argv[2])
 rename, files = os.replace, []

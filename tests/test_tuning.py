@@ -7,7 +7,7 @@ import pytest
 import vits
 from vits.lab.experiments import fixed_arms, kl, linear, movielens, quadratic, tuned, tuning
 from vits.lab.experiments import run as runs
-from vits.lab.experiments.engines import Local
+from vits.lab.experiments.run import Local
 from vits.lab.report import tables
 
 SMALL = dataclasses.replace(linear.EXPERIMENT, worlds=linear.EXPERIMENT.worlds[1:2], horizon=40, seeds=3)

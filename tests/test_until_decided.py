@@ -9,8 +9,7 @@ import pytest
 from vits.lab import compare, results
 from vits.lab.experiments.bandit import regret_row
 from vits.lab.experiments.base import Cell, Experiment
-from vits.lab.experiments.engines import Local, Monitor
-from vits.lab.experiments.run import run
+from vits.lab.experiments.run import Local, Monitor, run
 from vits.lab.experiments.statements import alike, cheaper, less, scored
 
 CHUNK = 50

@@ -6,7 +6,7 @@ heavy, so names can be listed and checked without waiting for JAX.
 
 import importlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple, cast
 
 from vits import validate
@@ -222,5 +222,9 @@ def experiment(name: str, preset: str | None = None) -> Experiment:
 def presets(name: str) -> Mapping[str, Any]:
     """The settings of an experiment by preset; its module is imported only now, because it imports JAX."""
     row = experiment(name)
-    module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
-    return cast(Mapping[str, Any], getattr(module, row.attribute))
+    return cast(Mapping[str, Any], getattr(module(row), row.attribute))
+
+
+def module(row: Algorithm | Experiment) -> ModuleType:
+    """The module of the file that a row names."""
+    return importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))

@@ -146,14 +146,14 @@ def _names(algorithms: list[str] | None) -> list[str] | None:
 
 def _execute(request: "Request", folder: Path, engine: str, address: str | None) -> "Results":
     from vits.lab import results
-    from vits.lab.experiments import engines, run
+    from vits.lab.experiments import run
     from vits.lab.experiments.base import plan
     from vits.lab.report import console, page, views
 
-    where = engines.engine(engine, address)
+    where = run.engine(engine, address)
     if engine != "local" and catalogue.experiment(request.experiment).timed:
         err.print(f"{request.experiment} measures computing time, so it runs in this process and not on {engine}")
-        where = engines.Local()
+        where = run.Local()
     experiment, record = plan(request)
     try:
         with console.progress_bar(err) as monitor:
@@ -166,7 +166,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
                 monitor=monitor,
                 most_seeds=request.most_seeds,
             )
-    except engines.EngineError as error:
+    except run.EngineError as error:
         err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
@@ -179,7 +179,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
             out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
-    _print_report(page.write(found, pictures=pictures))
+    out.print(f"report: {page.write(found, pictures=pictures)}", soft_wrap=True)
     if said := views.sentences(found.summary):
         out.print(f"\n{said}", highlight=False)
     if any(row["failed_seeds"] == row["seeds"] for row in found.summary["rows"]):
@@ -273,7 +273,7 @@ def report_(
     from vits.lab import results
     from vits.lab.report import page
 
-    _print_report(page.write(results.load(folder), reference=reference))
+    out.print(f"report: {page.write(results.load(folder), reference=reference)}", soft_wrap=True)
 
 
 @app.command(epilog="Example: [bold]vits claims results/linear-paper results/kl-paper[/]")
@@ -323,10 +323,6 @@ def check(
 def _print_pictures(paths: Iterable[Path]) -> None:
     for path in paths:
         out.print(f"picture: {path}", soft_wrap=True)
-
-
-def _print_report(path: Path) -> None:
-    out.print(f"report: {path}", soft_wrap=True)
 
 
 def main() -> None:

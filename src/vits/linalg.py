@@ -38,6 +38,11 @@ def sqrt_of_inverse(factor: Float[Array, "d d"]) -> Float[Array, "d d"]:
     return jax.scipy.linalg.solve_triangular(factor, identity, lower=True).T
 
 
+def inverse_root(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """B with B B' = A^-1, for a symmetric A; NaN if it is not positive definite."""
+    return sqrt_of_inverse(cholesky(matrix))
+
+
 MOST_LOST = 0.01
 """The largest relative rounding error of a deviation after an update of a square root."""
 
@@ -101,7 +106,7 @@ def random_frame(key: Key[Array, ""], dim: int, size: int) -> Float[Array, "size
     if 4 * size > dim:
         return _frame_by_qr(normal(key, (dim, size))).T
     rows = normal(key, (size, dim))
-    return sqrt_of_inverse(cholesky(rows @ rows.T)).T @ rows
+    return inverse_root(rows @ rows.T).T @ rows
 
 
 def calls_batched_lapack(program: str) -> bool:
@@ -109,16 +114,16 @@ def calls_batched_lapack(program: str) -> bool:
     return re.search(r'@lapack_.*num_batch_dims = "[1-9]', program) is not None
 
 
-def largest_eigenvalue_bound(matrix: Float[Array, "d d"], squarings: int = 3) -> Scalar:
+def largest_eigenvalue_bound(matrix: Float[Array, "d d"]) -> Scalar:
     """An upper bound on the largest eigenvalue of a symmetric matrix, for the cost of a few products.
 
-    With p = 2^squarings, `|A|_2 <= |A^p|_F^(1/p) <= d^(1/2p) |A|_2`: never too small, and at most 21 % too large
-    for d = 20 with three squarings (53 % for d = 861).
+    `|A|_2 <= |A^8|_F^(1/8) <= d^(1/16) |A|_2`: never too small, and at most 21 % too large for d = 20 (53 % for
+    d = 861).
     """
     scale = jnp.linalg.norm(matrix)
     # A loop, because XLA fuses a chain of products into one that is a hundred times slower for large matrices.
-    power = jax.lax.fori_loop(0, squarings, lambda _, power: power @ power, matrix / scale)
-    return scale * jnp.linalg.norm(power) ** (0.5**squarings)
+    power = jax.lax.fori_loop(0, 3, lambda _, power: power @ power, matrix / scale)
+    return scale * jnp.linalg.norm(power) ** 0.125
 
 
 class Inverse(NamedTuple):

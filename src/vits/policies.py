@@ -239,7 +239,13 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
             )
         policy = build(*args, **kwargs)
-        _check_memory(build.__name__, policy, model, has_families="covariance" in known)
+        if isinstance(policy, PosteriorPolicy):
+            families = "covariance='diagonal' or 'low_rank' with a small rank, " if "covariance" in known else ""
+            validate.memory(
+                f"{build.__name__} on a model with {model.num_params:,} parameters",
+                jnp.zeros(()).itemsize * policy.posterior.footprint(model.num_params),
+                f"use a smaller model, {families}or lmc_ts, which keeps no matrix",
+            )
         return policy
 
     return checked
@@ -264,18 +270,6 @@ def _check_parameters(model: RewardModel) -> None:
     """Refuse a model with more parameters than memory can hold once."""
     validate.memory(
         f"a vector of {model.num_params:,} parameters", jnp.zeros(()).itemsize * model.num_params, "use a smaller model"
-    )
-
-
-def _check_memory(name: str, policy: Any, model: RewardModel, *, has_families: bool) -> None:
-    """Refuse a policy that would not fit into memory, before anything of it is allocated."""
-    if not isinstance(policy, PosteriorPolicy):
-        return
-    families = "covariance='diagonal' or 'low_rank' with a small rank, " if has_families else ""
-    validate.memory(
-        f"{name} on a model with {model.num_params:,} parameters",
-        jnp.zeros(()).itemsize * policy.posterior.footprint(model.num_params),
-        f"use a smaller model, {families}or lmc_ts, which keeps no matrix",
     )
 
 

@@ -13,9 +13,8 @@ from vits import files, models, validate
 from vits.agent import arms as arms_
 from vits.agent import belief, container, diagnostics, processes, saving, snapshot
 from vits.agent.arms import FeatureMap, Offer
-from vits.agent.compiled import Arrays, Chooser, as_number
+from vits.agent.compiled import Arrays, Chooser, Noise, as_number
 from vits.agent.decisions import DEFAULT_SAMPLES, Decision, Ledger, Pending, ranking
-from vits.agent.noise import Noise
 from vits.agent.rewards import checked_reward, observations
 from vits.agent.settings import Keys, Settings, is_double
 from vits.agent.snapshot import Change, Snapshot

@@ -1,4 +1,4 @@
-"""The compiled programs of agents, shared by all agents with the same settings.
+"""The compiled programs of agents, shared by all agents with the same settings, and the noise of decisions.
 
 An application asks for one decision at a time, so the fixed cost of a call matters. A program takes only plain arrays;
 everything else is fixed when it is compiled. A choice gets only the arrays that it depends on, never the history.
@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from vits import linalg
 from vits.inference.base import draws_by_noise
@@ -30,6 +30,9 @@ PROGRAMS = 256
 
 WIDE = 10_000
 """With more parameters draws are made one after the other: many at once would not fit into memory."""
+
+ROWS, NUMBERS = 128, 1 << 16
+"""The largest number of decisions whose noise is drawn at once, and the largest number of normals drawn at once."""
 
 LAPACK = threading.RLock()
 """Held by programs of which only one may run at a time: those that call LAPACK for batches, or may (`vits.linalg`)."""
@@ -180,6 +183,45 @@ def as_number(number: int) -> np.uint32:
 def decision_key(key: Array, number: Array) -> Array:
     """The key of the decision, or the update, of this number, from the data of an agent's key."""
     return jax.random.fold_in(jax.random.wrap_key_data(key), number)
+
+
+class Block(NamedTuple):
+    """The noise of decision `first` and of those after it, one in each row."""
+
+    first: int
+    rows: Float[np.ndarray, "rows params"]
+
+
+class Noise:
+    """eps ~ N(0, I) for every decision of an agent, from the key of its decisions.
+
+    It depends on the number of the decision and not on the posterior, so it is drawn for many decisions at once.
+    """
+
+    def __init__(self, key: Array, num_params: int, dtype: Any) -> None:
+        self.key = key
+        self._shape = min(ROWS, max(1, NUMBERS // num_params)), num_params
+        self._dtype = str(dtype)
+        self._block = Block(-1, np.zeros((0, num_params)))
+
+    def of(self, number: int) -> Float[np.ndarray, " params"]:
+        """The noise of one decision. Threads need no lock: a block has the same numbers whenever it is drawn."""
+        first = number - number % self._shape[0]
+        block = self._block
+        if block.first != first:
+            rows = _noise_program(*self._shape, self._dtype)(self.key, as_number(first))
+            block = self._block = Block(first, np.asarray(rows))
+        return block.rows[number - first]
+
+
+@functools.lru_cache(maxsize=PROGRAMS)
+def _noise_program(rows: int, num_params: int, dtype: str) -> Any:
+    @one_by_one
+    def noise(key: Array, first: Array) -> Array:
+        keys = jax.vmap(lambda i: decision_key(key, first + i))(jnp.arange(rows, dtype=jnp.uint32))
+        return jax.vmap(lambda key: jax.random.normal(key, (num_params,), dtype))(keys)
+
+    return noise
 
 
 class Batch(NamedTuple):

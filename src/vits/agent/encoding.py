@@ -188,11 +188,6 @@ def decoded_settings(
     return settings
 
 
-def checked_algorithm(value: Any) -> str:
-    """The name of an algorithm."""
-    return one_of(value, "the algorithm", catalogue.ALGORITHMS)
-
-
 def _check_model(value: Any) -> None:
     is_mlp = isinstance(value, dict) and value.get("name") == "mlp"
     mlp = ("hidden", "activation", *(["outputs"] if "outputs" in value else [])) if is_mlp else ()

@@ -13,13 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Shaped
 
-from vits import models
+from vits import catalogue, models
 from vits.agent import container, invariants
 from vits.agent.arms import Arm, FeatureMap
 from vits.agent.container import Content, Damaged
 from vits.agent.decisions import Ledger
 from vits.agent.encoding import (
-    checked_algorithm,
     decoded_model,
     decoded_settings,
     encoded_model,
@@ -97,7 +96,7 @@ def _decoded(
     if has_features != (features is not None):
         needed = "give it, load(path, features=...)" if has_features else "there was none when it was saved"
         raise ValueError(f"a feature map is not saved with an agent: {needed}")
-    algorithm = checked_algorithm(header["algorithm"])
+    algorithm = one_of(header["algorithm"], "the algorithm", catalogue.ALGORITHMS)
     settings = Settings(
         algorithm,
         decoded_model(header["model"], model, algorithm, np.dtype(saved).itemsize, content.nbytes),

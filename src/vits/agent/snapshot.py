@@ -16,15 +16,12 @@ from vits import validate
 from vits.agent import arms as arms_
 from vits.agent import compiled, device
 from vits.agent.arms import Arm, Offer
-from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Report, Skeleton
+from vits.agent.compiled import Arrays, Batch, Chooser, Learner, Noise, Report, Skeleton
 from vits.agent.decisions import DEFAULT_SAMPLES
 from vits.agent.errors import CapacityFull, RejectedUpdate
-from vits.agent.noise import Noise
 from vits.agent.settings import Keys, Settings, slots_for
 from vits.history import DEFAULT_CAPACITY
 from vits.history.paged import PagedHistory
-from vits.inference.base import gaussian_draw
-from vits.models.glm import linear_predictor
 from vits.policies import Policy, PosteriorPolicy, longest_menu
 from vits.types import REASONS, State
 
@@ -112,7 +109,7 @@ class Snapshot(NamedTuple):
             return np.asarray(scores)[: len(rows)]
         mean, sqrt_cov = (np.asarray(view[i]) for i in chooser.gaussian)
         with np.errstate(over="ignore", invalid="ignore"):  # scores that are not finite never win
-            return linear_predictor(gaussian_draw(mean, sqrt_cov, noise.of(number)), rows)
+            return rows @ (mean + sqrt_cov @ noise.of(number))  # phi' (mean + B eps)
 
     def learned(
         self,
@@ -173,7 +170,9 @@ class Snapshot(NamedTuple):
         larger, slot, number = self, 0, self.counts.arm_changes
         if self.settings.per_arm:
             taken = {arm.slot for arm in self.arms.values()}
-            larger = self._with_slots(len(taken) + 1, self.settings.start_key(number + 1))
+            if len(taken) == self.slots:
+                slots = slots_for(self.slots + 1)
+                larger = self._rebuilt(slots, self.capacity, self.settings.start_key(number + 1))
             slot = min(set(range(larger.slots)) - taken)
         return larger._replace(
             arms={**self.arms, name: Arm(name, slot, number)}, counts=self.counts._replace(arm_changes=number + 1)
@@ -236,9 +235,6 @@ class Snapshot(NamedTuple):
         larger = self._rebuilt(self.slots, max(rows, 2 * self.capacity), jax.random.key(0))
         # A choice does not depend on the storage, so it keeps its compiled program.
         return larger._replace(chooser=self.chooser)._with_state(larger.state_arrays)
-
-    def _with_slots(self, arms: int, key: Array) -> "Snapshot":
-        return self if arms <= self.slots else self._rebuilt(slots_for(arms), self.capacity, key)
 
     def _rebuilt(self, slots: int, capacity: int, key: Array) -> "Snapshot":
         policy = self.settings.policy(slots, capacity)

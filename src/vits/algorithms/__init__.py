@@ -17,7 +17,6 @@ Arguments that presets share:
   minibatch, fold_after.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -76,8 +75,7 @@ def make(
 def builder(name: str) -> Callable[..., policies.Policy]:
     """The function that makes the algorithm called `name`, from the file named in the catalogue."""
     row = catalogue.algorithm(name)
-    module = importlib.import_module("vits." + row.file.removesuffix(".py").replace("/", "."))
-    build: Callable[..., policies.Policy] = getattr(module, row.name)
+    build: Callable[..., policies.Policy] = getattr(catalogue.module(row), row.name)
     return build
 
 

@@ -27,7 +27,6 @@ from vits.history import Undoable
 from vits.inference import newton
 from vits.inference.base import Marginals, Moments, Posterior
 from vits.inference.guards import choose, guarded, is_unresolved, overflowed
-from vits.inference.newton_free import FreeMinimum, minimum_free
 from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
 from vits.potentials import Data, Potential, SampleOptions
@@ -245,7 +244,7 @@ class Ensemble(Posterior):
 
             max_steps = jnp.where(size < 1.0, 1, self.num_steps)  # do not move to the mode of a sample
             if is_wide:
-                return minimum_free(grad, start, tolerance=TOLERANCE, max_steps=max_steps, size=size)
+                return newton.minimum_free(grad, start, tolerance=TOLERANCE, max_steps=max_steps, size=size)
             return newton.minimum(
                 slopes,
                 start,
@@ -258,7 +257,7 @@ class Ensemble(Posterior):
 
         is_wide = members.shape[1] > potentials.WIDE
         descents = jax.vmap(mode, (view.axis, 0, 0))(view.data, members, prior_tilts + view.tilts)
-        modes: newton.Minimum | FreeMinimum = descents.point
+        modes: newton.Minimum | newton.FreeMinimum = descents.point
         unresolved = jnp.asarray(False)
         if isinstance(modes, newton.Minimum):
             unresolved = jnp.any(jax.vmap(is_unresolved)(modes.theta, modes.sqrt_cov))

@@ -45,7 +45,7 @@ class Exact(GaussianPosterior):
     def init(self, key: Key[Array, ""]) -> ExactState:
         """The prior."""
         mean, precision = self.potential.prior.mean, self.potential.prior.matrix
-        return ExactState(mean, linalg.sqrt_of_inverse(linalg.cholesky(precision)), jnp.zeros_like(mean))
+        return ExactState(mean, linalg.inverse_root(precision), jnp.zeros_like(mean))
 
     def update(self, key: Key[Array, ""], state: ExactState, observation: Observation) -> tuple[ExactState, Info]:
         """Add one observation; nothing is approximated or drawn."""

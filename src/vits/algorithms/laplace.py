@@ -49,7 +49,7 @@ class Laplace(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> LaplaceState:
         """The prior."""
-        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.matrix))
+        sqrt_cov = linalg.inverse_root(self.potential.prior.matrix)
         return LaplaceState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(self, key: Key[Array, ""], state: LaplaceState, observation: Observation) -> tuple[LaplaceState, Info]:

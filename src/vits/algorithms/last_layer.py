@@ -122,7 +122,7 @@ class LastLayer(Posterior):
         zero = jnp.zeros((state.theta.size, state.theta.size), state.theta.dtype)
         root = zero.at[places[:, :, None], places[:, None, :]].set(state.last_sqrt_cov)
         if state.spread is not None:
-            body = linalg.sqrt_of_inverse(linalg.cholesky(state.spread.matrix))[: -places.size]
+            body = linalg.inverse_root(state.spread.matrix)[: -places.size]
             root = root.at[: len(body), : len(body)].set(linalg.cholesky(body @ body.T))
         return Moments(state.theta, root)
 
@@ -188,7 +188,7 @@ class LastLayer(Posterior):
 
         start = jax.vmap(jnp.diag)(precision), precision * self._split(prior.mean)
         grams, linear = state.data.history.sum(term, start)
-        roots = jax.vmap(lambda gram: linalg.sqrt_of_inverse(linalg.cholesky(gram)))(grams)
+        roots = jax.vmap(linalg.inverse_root)(grams)
         means = jnp.einsum("aij,akj,ak->ai", roots, roots, linear)
         return means, roots
 

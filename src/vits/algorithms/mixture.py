@@ -27,7 +27,7 @@ from vits.inference.guards import guarded, is_unresolved
 from vits.inference.per_arm import PerArm
 from vits.linalg import normal
 from vits.potentials import BufferOptions, Prior
-from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
+from vits.types import Info, Observation, Reason, Scalar, Vector
 
 
 class MixtureFactors(NamedTuple):
@@ -83,7 +83,7 @@ class Mixture(Posterior):
     def init(self, key: Key[Array, ""]) -> MixtureState:
         """The prior."""
         mean, precision = self.prior.mean, self.prior.matrix
-        sqrt_cov = _inverse_sqrt(precision)
+        sqrt_cov = linalg.inverse_root(precision)
         eps = normal(key, (self.num_components, *mean.shape), mean.dtype)
         # Centred, so that the mixture's own mean is the prior mean.
         offsets = (eps - jnp.mean(eps, axis=0, keepdims=True)) @ sqrt_cov.T
@@ -153,7 +153,7 @@ class Mixture(Posterior):
         away = prior_mean - factors.mean
         pull = cross + away @ prior_precision
         precision = gram + prior_precision[None, :, :]
-        sqrt_cov = jax.vmap(_inverse_sqrt)(precision)
+        sqrt_cov = jax.vmap(linalg.inverse_root)(precision)
         whitened = jnp.einsum("kji,kj->ki", sqrt_cov, pull)  # d' V^-1 d = pull' V pull = |B' pull|^2
         before = square + jnp.einsum("ki,ij,kj->k", away, prior_precision, away)
         return MixtureFactors(
@@ -196,11 +196,6 @@ def conjugate_update(factors: MixtureFactors, observation: Observation) -> Mixtu
         shape=shape + 0.5,
         scale=scale + 0.5 * e**2 / s,
     )
-
-
-def _inverse_sqrt(precision: Matrix) -> Matrix:
-    """B with B B' = precision^-1."""
-    return linalg.sqrt_of_inverse(linalg.cholesky(precision))
 
 
 @policies.preset

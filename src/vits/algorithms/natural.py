@@ -87,7 +87,7 @@ class Natural(GaussianPosterior):
         """The prior."""
         precision = self.potential.prior.matrix
         data = self.potential.init()
-        sqrt_cov, mean = linalg.sqrt_of_inverse(linalg.cholesky(precision)), self.potential.start(key)
+        sqrt_cov, mean = linalg.inverse_root(precision), self.potential.start(key)
         expected = Expectations(self.potential.prior.grad(mean), precision) if self.potential.grows_by_rows else None
         return NaturalState(mean, sqrt_cov, precision, data, expected)
 

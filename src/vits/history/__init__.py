@@ -6,9 +6,7 @@ capacity.
 """
 
 from vits.history.base import BLOCK, Minibatch, Rows, Undoable
-from vits.history.buffer import DEFAULT_CAPACITY, Buffer, buffer, with_capacity
-from vits.history.full import History
-from vits.history.sliding import SlidingHistory
+from vits.history.buffer import DEFAULT_CAPACITY, Buffer, History, SlidingHistory, buffer, with_capacity
 
 __all__ = [
     "BLOCK",

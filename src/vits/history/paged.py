@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, Key, PyTree
 
 from vits.history.base import Minibatch, Term, Total, onto, zeros_like
-from vits.history.full import History
+from vits.history.buffer import History
 from vits.types import Observation
 
 PAGE = 32

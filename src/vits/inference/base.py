@@ -1,7 +1,7 @@
 """The interface of a posterior."""
 
 import abc
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -65,11 +65,6 @@ class Posterior(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} is not a chain")
 
 
-def gaussian_draw(mean: Any, sqrt_cov: Any, eps: Any) -> Any:
-    """theta = mean + B eps, in JAX or in NumPy."""
-    return mean + sqrt_cov @ eps
-
-
 class GaussianPosterior(Posterior):
     """A posterior that is a Gaussian: its states have the fields `mean` and `sqrt_cov`."""
 
@@ -80,9 +75,9 @@ class GaussianPosterior(Posterior):
     def sample(self, key: Key[Array, ""], state: State) -> Vector:
         """theta = mean + B eps, eps ~ N(0, I)."""
         eps = jax.random.normal(key, state.mean.shape, state.mean.dtype)
-        return gaussian_draw(state.mean, state.sqrt_cov, eps)
+        return state.mean + state.sqrt_cov @ eps
 
 
 def draws_by_noise(posterior: Posterior) -> bool:
-    """Whether a draw of the posterior is `gaussian_draw` of the mean and the square root in its state."""
+    """Whether a draw of the posterior is mean + B eps, with the mean and the square root B in its state."""
     return isinstance(posterior, GaussianPosterior) and type(posterior).sample is GaussianPosterior.sample

@@ -44,7 +44,7 @@ class Precision(NamedTuple):
         if not len(self.factor):
             return Solver(self, jnp.zeros((0, 0), self.diagonal.dtype))
         small = jnp.eye(len(self.factor), dtype=self.diagonal.dtype) + Stacked(self.factor).gram(1.0 / self.diagonal)
-        return Solver(self, linalg.sqrt_of_inverse(linalg.cholesky(small)))
+        return Solver(self, linalg.inverse_root(small))
 
     def draw(self, key: Key[Array, ""]) -> Vector:
         """A draw from N(0, P^-1): P^-1 (D^1/2 eps + W' xi), whose covariance is P^-1 (D + W' W) P^-1."""
@@ -140,7 +140,7 @@ class Root(NamedTuple):
         if not len(V):
             return Root(1.0 / s, V)
         weighted = V / jnp.square(s)[None, :]
-        root = linalg.sqrt_of_inverse(linalg.cholesky(jnp.eye(len(V), dtype=s.dtype) + weighted @ V.T))
+        root = linalg.inverse_root(jnp.eye(len(V), dtype=s.dtype) + weighted @ V.T)
         half = root.T @ weighted
         # (Sigma^-1)_ii is positive, but the difference of two rounded numbers need not be.
         diagonal = jnp.maximum(1.0 / jnp.square(s) - jnp.sum(jnp.square(half), axis=0), 0.0)

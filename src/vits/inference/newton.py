@@ -1,4 +1,4 @@
-"""Damped steps that use curvature, for Newton and natural-gradient posteriors.
+"""Damped steps that use curvature, for Newton and natural-gradient posteriors; and Newton steps without a matrix.
 
 A full step solves a quadratic model of the objective. Where the model is wrong (a saturated likelihood much stronger
 than the prior, a curvature that is not positive) the step is damped until the objective itself agrees.
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from vits import linalg
@@ -21,6 +22,19 @@ MAX_HALVINGS = 10
 
 NEGLIGIBLE = 1e-3
 """Differences of the objective, in nats, that are too small to matter or to distinguish from rounding."""
+
+MOST_RAISED = 4.0**19
+"""The largest multiple of the floor that is added to a matrix."""
+
+HALF = 0.5
+"""The share of the prior precision that a Hessian must exceed where U is not convex: the variance in any direction then
+stays below twice the prior's."""
+
+PRODUCTS = 20
+"""Products with the Hessian for one direction, at most."""
+
+ACCURACY = 0.1
+"""A direction is accepted when its residual is at most this fraction of the gradient."""
 
 
 class Line(NamedTuple):
@@ -81,20 +95,12 @@ def descend(
     return jax.lax.while_loop(unfinished, attempt, attempt(Descent(start, size, jnp.asarray(0), size)))
 
 
-MOST_RAISED = 4.0**19
-"""The largest multiple of the floor that is added to a matrix."""
-
-
 class Raised(NamedTuple):
     """A positive definite matrix, its Cholesky factor, and whether it had to be raised to become one."""
 
     matrix: Float[Array, "d d"]
     factor: Float[Array, "d d"]
     was_raised: Bool[Array, ""]
-
-
-HALF = 0.5
-"""With the prior precision as F, the variance in any direction then stays below twice the prior's."""
 
 
 def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: float = 0.0) -> Raised:
@@ -117,7 +123,7 @@ def raised(matrix: Float[Array, "d d"], floor: Float[Array, "d d"], *, share: fl
 
 
 def share_of(potential: Potential) -> float:
-    """The share of the prior precision that a Hessian must exceed; 0 where U is convex, which needs no check."""
+    """The share of the prior precision that a Hessian must exceed: 0 where U is convex, which needs no check."""
     return 0.0 if potential.is_convex else HALF
 
 
@@ -187,3 +193,78 @@ def minimum(
     first = start if isinstance(start, Minimum) else look(start)
     size = jnp.asarray(size, first.theta.dtype)
     return descend(first, trial, size=size, max_steps=max_steps, tolerance=tolerance)
+
+
+class FreeMinimum(NamedTuple):
+    """A point: theta, grad U, Newton's direction -H^-1 grad U, and its length sqrt(grad' H^-1 grad).
+
+    `was_raised` says that H was not positive along some direction of the search, which then stopped there.
+    """
+
+    theta: Vector
+    grad: Vector
+    direction: Vector
+    distance: Scalar
+    was_raised: Bool[Array, ""]
+
+
+class _Solve(NamedTuple):
+    """Conjugate gradients for H x = b: x, the residual, the search direction, and whether curvature was negative."""
+
+    x: Vector
+    residual: Vector
+    search: Vector
+    iteration: Int[Array, ""]
+    met_negative: Bool[Array, ""]
+
+
+def solved(product: Callable[[Vector], Vector], b: Vector) -> tuple[Vector, Bool[Array, ""]]:
+    """x with H x close to b; and whether H was not positive, where x ends (Steihaug, 1983). Then b'x is positive."""
+    tiny = np.finfo(b.dtype).tiny
+
+    def step(at: _Solve) -> _Solve:
+        image = product(at.search)
+        bend, squared = at.search @ image, at.residual @ at.residual
+        is_positive = bend > 0.0
+        # If the first curvature is negative, the gradient is the only direction; it keeps its own scale.
+        length = jnp.where(is_positive, squared / jnp.maximum(bend, tiny), squared / jnp.maximum(-bend, tiny))
+        taken = is_positive | (at.iteration == 0)
+        x = jnp.where(taken, at.x + length * at.search, at.x)
+        residual = jnp.where(is_positive, at.residual - length * image, at.residual)
+        search = residual + (residual @ residual) / jnp.maximum(squared, tiny) * at.search
+        return _Solve(x, residual, search, at.iteration + 1, at.met_negative | ~is_positive)
+
+    def unfinished(at: _Solve) -> Bool[Array, ""]:
+        is_rough = jnp.linalg.norm(at.residual) > ACCURACY * jnp.linalg.norm(b)
+        return is_rough & ~at.met_negative & (at.iteration < PRODUCTS)
+
+    start = _Solve(jnp.zeros_like(b), b, b, jnp.asarray(0), jnp.asarray(False))
+    end = jax.lax.while_loop(unfinished, step, start)
+    return end.x, end.met_negative
+
+
+def minimum_free(
+    grad: Callable[[Vector], Vector],
+    start: Vector,
+    *,
+    tolerance: float,
+    max_steps: Int[Array, ""] | int,
+    size: Scalar | float = 1.0,
+) -> Descent:
+    """The same without a matrix: directions come from conjugate gradients, by products with the Hessian.
+
+    A step costs at most `PRODUCTS` products, of about two gradients each.
+    """
+
+    def look(theta: Vector) -> FreeMinimum:
+        g = grad(theta)
+        away, met_negative = solved(lambda v: jax.jvp(grad, (theta,), (v,))[1], g)
+        return FreeMinimum(theta, g, -away, jnp.sqrt(jnp.maximum(g @ away, 0.0)), met_negative)
+
+    def trial(at: FreeMinimum, s: Scalar) -> Line:
+        end = look(at.theta + s * at.direction)
+        end = end._replace(was_raised=at.was_raised | end.was_raised)
+        return Line(end, at.grad @ at.direction, end.grad @ at.direction)
+
+    size = jnp.asarray(size, start.dtype)
+    return descend(look(start), trial, size=size, max_steps=max_steps, tolerance=tolerance)

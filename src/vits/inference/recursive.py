@@ -70,7 +70,7 @@ class Recursive(GaussianPosterior):
 
     def init(self, key: Key[Array, ""]) -> RecursiveState:
         """The prior."""
-        sqrt_cov = linalg.sqrt_of_inverse(linalg.cholesky(self.potential.prior.matrix))
+        sqrt_cov = linalg.inverse_root(self.potential.prior.matrix)
         return RecursiveState(self.potential.start(key), sqrt_cov, self.potential.init())
 
     def update(
@@ -117,7 +117,7 @@ class Recursive(GaussianPosterior):
 
     def _recomputed(self, data: Data, mean: Vector) -> Matrix:
         """B from the curvature of all observations at the mean."""
-        return linalg.sqrt_of_inverse(linalg.cholesky(self.potential.hessian(data, mean)))
+        return linalg.inverse_root(self.potential.hessian(data, mean))
 
 
 def with_row(B: Matrix, w: Vector) -> Matrix:

@@ -105,7 +105,7 @@ class Structured(Posterior):
 
     @override
     def moments(self, state: StructuredState) -> Moments:
-        return Moments(state.mean, linalg.sqrt_of_inverse(linalg.cholesky(state.precision.matrix)))
+        return Moments(state.mean, linalg.inverse_root(state.precision.matrix))
 
     @override
     def marginals(self, state: StructuredState) -> Marginals:

@@ -286,9 +286,9 @@ def half_width(error: float, count: int) -> float:
     return float(error * special.stdtrit(count - 1, 0.5 * (1.0 + CONFIDENCE)))
 
 
-def is_faster(first: float, second: float, part: float = ALIKE) -> str:
-    """Verdict on: the first speed exceeds the second by more than a fraction `part` of it."""
-    return HOLDS if first > (1.0 + part) * second else FAILS
+def is_faster(first: float, second: float) -> str:
+    """Verdict on: the first speed exceeds the second by more than the usual margin."""
+    return HOLDS if first > (1.0 + ALIKE) * second else FAILS
 
 
 def all_of(*verdicts: str) -> str:

@@ -158,6 +158,11 @@ def span(values: Set[int]) -> str:
     return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things in words: 1 core, 2 cores."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
 def join(parts: Sequence[Arrays]) -> Arrays:
     """Concatenate chunks of seeds; an array that an older chunk does not have is left out."""
     names = [name for name in parts[0] if all(name in part for part in parts)]

@@ -56,9 +56,9 @@ class OutputModel(RewardModel):
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """f(theta, phi)."""
 
-    @abc.abstractmethod
     def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """Expected reward at f, increasing in f."""
+        """Expected reward at f, increasing in f: f itself by default."""
+        return f
 
     @abc.abstractmethod
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -41,11 +41,6 @@ PROBIT_SLOPES = (
 )
 
 
-def linear_predictor(theta: Any, features: Any) -> Any:
-    """f = phi' theta for one row of features or for each row of a table, in JAX or in NumPy."""
-    return features @ theta
-
-
 class Glm(OutputModel):
     """A loss of f = phi' theta, known with two derivatives; `max_d2loss` bounds the second, where a bound exists."""
 
@@ -73,17 +68,13 @@ class Glm(OutputModel):
 
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """phi' theta."""
-        return linear_predictor(theta, features)
+        return features @ theta
 
 
 class Linear(Glm):
     """Linear mean, Gaussian noise: nll = 1/2 (f - r)^2."""
 
     max_d2loss: ClassVar[float | None] = 1.0
-
-    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The identity."""
-        return f
 
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """1/2 (f - r)^2."""

@@ -115,10 +115,6 @@ class Mlp(OutputModel):
         """Takes the output that belongs to the features."""
         return lambda outputs: outputs
 
-    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The identity."""
-        return f
-
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """1/2 (f - r)^2."""
         return 0.5 * jnp.square(f - reward)
@@ -199,10 +195,6 @@ class CustomOutput(OutputModel):
     def output(self, theta: Vector, features: Float[Array, " dim"]) -> Scalar:
         """The user's `mean`."""
         return self.mean_of(unflatten(self.params, theta), features)
-
-    def inverse_link(self, f: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The identity."""
-        return f
 
     def loss(self, f: Float[Array, "*n"], reward: Float[Array, "*n"]) -> Float[Array, "*n"]:
         """The user's `loss`."""

@@ -3,7 +3,12 @@
     U_t(theta) = eta * sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0)
 
 A posterior sees a potential only through its gradient and its Hessian, or their means under a Gaussian.
+
+Options about the prior and the data are declared and documented here, once for all algorithms. An algorithm takes those
+of one of the classes as keyword arguments, `**data: Unpack[DataOptions]`, and refuses the others.
 """
+
+from typing import Any, TypedDict
 
 import jax.numpy as jnp
 from typing_extensions import Unpack
@@ -30,7 +35,6 @@ from vits.potentials.base import (
 )
 from vits.potentials.curvature import Curvature, Dense, LowRank
 from vits.potentials.glm import GlmPotential
-from vits.potentials.options import BufferOptions, DataOptions, SampleOptions, WindowOptions
 from vits.potentials.quadratic import Quadratic
 from vits.types import Scalar
 
@@ -57,9 +61,45 @@ __all__ = [
     "ridge_prior",
 ]
 
-
 WIDE = 1024
 """A linear model with more parameters than this stores no matrix if the algorithm stores none."""
+
+
+class WindowOptions(TypedDict, total=False):
+    """Options of an algorithm that needs no buffer unless there is a window."""
+
+    prior: tuple[Any, Any] | None
+    """(mean, covariance) of a Gaussian prior to use instead of N(0, I / (lambda eta)), not scaled by eta. The
+    covariance is one variance, one for each parameter, or a matrix."""
+
+    window: int | None
+    """Use only the last `window` observations."""
+
+
+class BufferOptions(WindowOptions, total=False):
+    """Options of an algorithm that may store observations."""
+
+    capacity: int | None
+    """Buffer size for models that store data; `vits.simulate` sets it from its horizon, an agent as data arrive."""
+
+
+class SampleOptions(BufferOptions, total=False):
+    """Options of an algorithm that can also work on a sample of the data."""
+
+    minibatch: int | None
+    """Use this many observations, drawn at random, in a step instead of all; steps are shorter by 1 + t / minibatch,
+    so that their noise stays below that of a posterior draw. Newton and natural-gradient algorithms take one step a
+    round then, and need many times more observations than parameters in a minibatch."""
+
+
+class DataOptions(SampleOptions, total=False):
+    """All options: those of an algorithm that can also fold old observations."""
+
+    fold_after: int | None
+    """Keep the last `fold_after` observations as they are and older ones as quadratic expansions around the posterior
+    of the time when they became old; a round then costs the same at every t. Exact for linear models and close for
+    logistic and Poisson models. For other models it is as good as the posterior was when they became old, so keep
+    enough of them to train the model (agents keep 1024)."""
 
 
 def potential(

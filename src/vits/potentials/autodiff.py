@@ -6,15 +6,15 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 from typing_extensions import override
 
-from vits.history import BLOCK, Buffer, Minibatch, Rows
+from vits.history import BLOCK, Minibatch, Rows
 from vits.models import Mlp, OutputModel, RewardModel
 from vits.potentials import folding
-from vits.potentials.base import Centre, Derivatives, Expectations, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations
 from vits.potentials.curvature import Curvature, Dense, LowRank, OfObservations, Operator, times
-from vits.potentials.folding import Folded, Past
+from vits.potentials.folding import Folded, HistoryPotential
 from vits.potentials.jacobian import Layer, Layers
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
@@ -72,29 +72,14 @@ class OfRows(eqx.Module):
         tuple[Float[Array, "mn p"], Float[Array, "mn p"]],
     ]
 
-    def __call__(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-    ) -> Float[Array, "p p"]:
-        """The sum over all rows."""
-        left, right = self.rows(model, thetas, phi, reward, weight)
+    def __call__(self, model: RewardModel, *groups: Float[Array, "m ..."]) -> Float[Array, "p p"]:
+        """The sum over all rows of these groups: thetas, features, rewards and weights."""
+        left, right = self.rows(model, *groups)
         return left.T @ right
 
-    def unformed(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-        base: Operator,
-    ) -> Curvature:
+    def unformed(self, model: RewardModel, *groups: Float[Array, "m ..."], base: Operator) -> Curvature:
         """The sum over all rows and a base, as an operator."""
-        return LowRank(*self.rows(model, thetas, phi, reward, weight), base)
+        return LowRank(*self.rows(model, *groups), base)
 
 
 def _gauss_newton_rows(
@@ -120,16 +105,9 @@ class OfLayers(OfRows):
     """The same of a network, with rows that are not formed: for algorithms that keep no matrix."""
 
     @override
-    def unformed(
-        self,
-        model: RewardModel,
-        thetas: Float[Array, "m p"],
-        phi: Float[Array, "m n d"],
-        reward: Float[Array, "m n"],
-        weight: Float[Array, "m n"],
-        base: Operator,
-    ) -> Curvature:
+    def unformed(self, model: RewardModel, *groups: Float[Array, "m ..."], base: Operator) -> Curvature:
         assert isinstance(model, Mlp)
+        thetas, phi, reward, weight = groups
         f, slopes, inputs = jax.vmap(jax.vmap(model.by_layers, (None, 0)))(thetas, phi)
         d2loss = jax.vmap(jax.grad(jax.grad(model.loss)))(f.ravel(), reward.ravel())
         flat = ((x.reshape(-1, x.shape[-1]) for x in xs) for xs in (slopes, inputs))
@@ -144,7 +122,7 @@ gauss_newton_by_layers = OfLayers(_gauss_newton_rows)
 CURVATURES: dict[str, CurvatureForm] = {"exact": exact, "gauss_newton": gauss_newton}
 
 
-class AutodiffPotential(Potential):
+class AutodiffPotential(HistoryPotential):
     """U(theta) = eta sum_s nll(theta; phi_s, r_s) + 1/2 (theta - m0)' P0 (theta - m0), differentiated by JAX.
 
     If it folds, an observation that leaves the window of its buffer is not forgotten: what stays is its expansion
@@ -154,13 +132,7 @@ class AutodiffPotential(Potential):
     around the mean mu of the posterior of that time, with H the positive part of the curvature there.
     """
 
-    model: RewardModel
-    inverse_temperature: Scalar
-    prior: Prior
-    buffer: Buffer
     curvature: CurvatureForm
-    batch_size: int | None = None
-    folds: bool = False
 
     def init(self) -> AutodiffData:
         """An empty history."""
@@ -178,24 +150,11 @@ class AutodiffPotential(Potential):
             return AutodiffData(history)
         return AutodiffData(history, self._fold(data.folded, history, folding.required(centre)))
 
-    def count(self, data: AutodiffData) -> Int[Array, ""]:
-        """How many observations are in the history, or were folded."""
-        return data.history.count if data.folded is None else data.history.seen
-
-    @property
-    @override
-    def sees_again(self) -> bool:
-        return not self.folds
-
     def minibatch(self, key: Key[Array, ""], data: AutodiffData) -> AutodiffData:
         """A sample of the history."""
         if self.batch_size is None:
             return data
         return data._replace(history=data.history.minibatch(key, self.batch_size))
-
-    @override
-    def inflation(self, data: AutodiffData) -> Scalar:
-        return data.history.inflation
 
     def grad(self, data: AutodiffData, theta: Vector) -> Vector:
         """eta sum_s grad nll + P0 (theta - m0)."""
@@ -203,7 +162,7 @@ class AutodiffPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " p"]:
             return self._loss_grad(theta, phi, r, self.inverse_temperature * weight)
 
-        return data.history.sum(term, self._past(data).grad(theta))
+        return data.history.sum(term, self.past(data).grad(theta))
 
     def derivatives(self, data: AutodiffData, thetas: Float[Array, "points params"]) -> Derivatives:
         """Gradients, and an estimate of the mean Hessian, or of its approximation, for the cost of one Hessian.
@@ -221,7 +180,7 @@ class AutodiffPotential(Potential):
             groups = _shared_out(len(thetas), phi, r, tempered)
             return Derivatives(grads, Dense(self.curvature(self.model, thetas, *groups)))
 
-        past = self._past(data)
+        past = self.past(data)
         return data.history.sum(term, Derivatives(jax.vmap(past.grad)(thetas), Dense(past.matrix)))
 
     def _is_low_rank(self, rows: int, points: int) -> bool:
@@ -240,7 +199,7 @@ class AutodiffPotential(Potential):
         tempered = self.inverse_temperature * weight
         grads = jax.vmap(self._loss_grad, (0, None, None, None))(thetas, phi, r, tempered)
         groups = _shared_out(len(thetas), phi, r, tempered)
-        curvature = self.curvature.unformed(self.model, thetas, *groups, self.prior.precision)
+        curvature = self.curvature.unformed(self.model, thetas, *groups, base=self.prior.precision)
         return Derivatives(grads + jax.vmap(self.prior.grad)(thetas), curvature)
 
     def expectations(self, key: Key[Array, ""], data: AutodiffData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
@@ -277,10 +236,7 @@ class AutodiffPotential(Potential):
             tempered = self.inverse_temperature * weight
             return jax.jvp(lambda theta: self._loss_grad(theta, phi, r, tempered), (theta,), (vector,))[1]
 
-        return data.history.sum(term, times(self._past(data).precision, vector))
-
-    def _past(self, data: AutodiffData) -> Past:
-        return folding.past(self.prior, data.folded)
+        return data.history.sum(term, times(self.past(data).precision, vector))
 
     def _fold(self, folded: Folded, history: Rows, centre: Centre) -> Folded:
         """Add the observation that has left the history, if one has, by its expansion at the mean."""

@@ -37,7 +37,7 @@ class Prior(NamedTuple):
         """B eps with B B' = P0^-1, for one vector or for each row: eps ~ N(0, I) becomes a deviation from the mean."""
         if self.precision.ndim < 2:
             return eps * jnp.broadcast_to(1.0 / jnp.sqrt(self.precision), eps.shape)
-        return eps @ linalg.sqrt_of_inverse(linalg.cholesky(self.precision)).T
+        return eps @ linalg.inverse_root(self.precision).T
 
 
 def ridge_prior(num_params: int, *, inverse_temperature: Scalar | float, prior_precision: Scalar | float) -> Prior:

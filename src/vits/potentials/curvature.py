@@ -41,7 +41,10 @@ def largest(operator: Operator) -> Scalar:
 
 
 class Curvature(eqx.Module):
-    """A p x p matrix A, symmetric up to the noise of an estimate, given by its products."""
+    """A p x p matrix A, symmetric up to the noise of an estimate, given by its products.
+
+    The products here form A; a curvature that is not stored has cheaper ones.
+    """
 
     @property
     @abc.abstractmethod
@@ -49,21 +52,21 @@ class Curvature(eqx.Module):
         """A, formed."""
 
     @property
-    @abc.abstractmethod
     def diagonal(self) -> Vector:
         """A_ii."""
+        return jnp.diagonal(self.matrix)
 
-    @abc.abstractmethod
     def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
         """A x."""
+        return self.matrix @ x
 
-    @abc.abstractmethod
     def gap_times(self, sqrt_precision: Matrix) -> Matrix:
         """(D D' - A)' D, which is zero when the precision D D' is the curvature."""
+        return (sqrt_precision @ sqrt_precision.T - self.matrix) @ sqrt_precision
 
-    @abc.abstractmethod
     def largest(self) -> Scalar:
         """An upper bound on |A|_2."""
+        return linalg.largest_eigenvalue_bound(self.matrix)
 
     @property
     def sqrt_of_inverse(self) -> Matrix | None:
@@ -80,23 +83,6 @@ class Dense(Curvature):
     @override
     def matrix(self) -> Matrix:
         return self.entries
-
-    @property
-    @override
-    def diagonal(self) -> Vector:
-        return jnp.diagonal(self.entries)
-
-    @override
-    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
-        return self.entries @ x
-
-    @override
-    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
-        return (sqrt_precision @ sqrt_precision.T - self.entries) @ sqrt_precision
-
-    @override
-    def largest(self) -> Scalar:
-        return linalg.largest_eigenvalue_bound(self.entries)
 
 
 class LowRank(Curvature):
@@ -164,10 +150,6 @@ class OfObservations(Curvature):
         return times(self.base, x) + product
 
     @override
-    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
-        return Dense(self.matrix).gap_times(sqrt_precision)
-
-    @override
     def largest(self) -> Scalar:
         """The largest entry of the base plus a bound on |M|_2 for M = J' diag(|weights|) J, as that of `LowRank`."""
         weighted = self.jacobian.gram() * jnp.abs(self.weights)[None, :]
@@ -204,18 +186,6 @@ class Updated(Curvature):
     @override
     def diagonal(self) -> Vector:
         return jnp.diagonal(self.base) + self.weights @ jnp.square(self.rows)
-
-    @override
-    def times(self, x: Float[Array, "params columns"]) -> Float[Array, "params columns"]:
-        return self.matrix @ x
-
-    @override
-    def gap_times(self, sqrt_precision: Matrix) -> Matrix:
-        return Dense(self.matrix).gap_times(sqrt_precision)
-
-    @override
-    def largest(self) -> Scalar:
-        return Dense(self.matrix).largest()
 
     @property
     @override

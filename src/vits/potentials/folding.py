@@ -1,18 +1,17 @@
-"""Observations that have left a history, kept as a quadratic form together with the prior.
+"""Potentials that sum over a history; and observations that have left it, kept as a quadratic form with the prior."""
 
-A potential that folds calls `folded` with the expansion of the observation that leaves, and adds `past(...)` to its
-sums over the history wherever it would add the prior.
-"""
-
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
+from typing_extensions import override
 
 from vits import linalg
-from vits.potentials.base import Centre, Prior
+from vits.history import Buffer
+from vits.models import RewardModel
+from vits.potentials.base import Centre, Potential, Prior
 from vits.potentials.curvature import times
-from vits.types import Matrix, Vector
+from vits.types import Matrix, Scalar, Vector
 
 
 class Folded(NamedTuple):
@@ -35,20 +34,42 @@ class Folded(NamedTuple):
         return self.precision @ theta - self.linear
 
 
-Past = Prior | Folded
-"""What the sums over a history start from."""
+class HistoryPotential(Potential):
+    """Sums over a history; if it `folds`, an observation that leaves the window of the buffer stays as an expansion.
+
+    Its data have the fields `history` and `folded`.
+    """
+
+    model: RewardModel
+    inverse_temperature: Scalar
+    prior: Prior
+    buffer: Buffer
+    batch_size: int | None
+    folds: bool
+
+    @override
+    def count(self, data: Any) -> Int[Array, ""]:
+        return data.history.count if data.folded is None else data.history.seen
+
+    @property
+    @override
+    def sees_again(self) -> bool:
+        return not self.folds
+
+    @override
+    def inflation(self, data: Any) -> Scalar:
+        return data.history.inflation
+
+    def past(self, data: Any) -> Prior | Folded:
+        """What the sums over the history start from: the prior, with what was folded into it."""
+        return self.prior if data.folded is None else data.folded
 
 
 def nothing(prior: Prior, *, keeps_root: bool = False) -> Folded:
     """The prior alone."""
     precision = prior.matrix
-    root = linalg.sqrt_of_inverse(linalg.cholesky(precision)) if keeps_root else None
+    root = linalg.inverse_root(precision) if keeps_root else None
     return Folded(precision, times(prior.precision, prior.mean), root)
-
-
-def past(prior: Prior, folded: Folded | None) -> Past:
-    """The prior, with what was folded into it."""
-    return prior if folded is None else folded
 
 
 def required(centre: Centre | None) -> Centre:

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 from typing_extensions import override
 
 from vits import linalg
-from vits.history import Buffer, Rows
+from vits.history import Rows
 from vits.history.base import BLOCK
 from vits.models import Glm
 from vits.potentials import folding, leading
-from vits.potentials.base import Centre, Derivatives, Expectations, News, Potential, Prior
+from vits.potentials.base import Centre, Derivatives, Expectations, News
 from vits.potentials.curvature import Dense, Updated, largest, times
-from vits.potentials.folding import Folded, Past
+from vits.potentials.folding import Folded, HistoryPotential
 from vits.potentials.leading import Leading
 from vits.types import Matrix, Observation, Scalar, Spread, Vector
 
@@ -45,7 +45,7 @@ class GlmData(NamedTuple):
     leading: Leading | None = None
 
 
-class GlmPotential(Potential):
+class GlmPotential(HistoryPotential):
     """U(theta) = eta sum_s l(phi_s' theta, r_s) + 1/2 (theta - m0)' P0 (theta - m0), so that
 
     grad = eta Phi' l' + P0 (theta - m0)   and   hess = eta Phi' diag(l'') Phi + P0.
@@ -58,12 +58,7 @@ class GlmPotential(Potential):
     """
 
     model: Glm
-    inverse_temperature: Scalar
-    prior: Prior
-    buffer: Buffer
-    batch_size: int | None = None
-    folds: bool = False
-    follows: bool = False
+    follows: bool
 
     def init(self) -> GlmData:
         """An empty history."""
@@ -88,19 +83,11 @@ class GlmPotential(Potential):
             data = data._replace(leading=self._followed(data, data.leading, observation.features))
         return data
 
-    def count(self, data: GlmData) -> Int[Array, ""]:
-        """The number of observations in the history, and of those that were folded."""
-        return data.history.count if data.folded is None else data.history.seen
-
     def minibatch(self, key: Key[Array, ""], data: GlmData) -> GlmData:
         """A sample of the history, with its own bound on the Hessian, which can be larger."""
         if self.batch_size is None:
             return data
         return data._replace(history=data.history.minibatch(key, self.batch_size), bound=None, leading=None)
-
-    @override
-    def inflation(self, data: GlmData) -> Scalar:
-        return data.history.inflation
 
     def grad(self, data: GlmData, theta: Vector) -> Vector:
         """eta Phi' l'(Phi theta, r) + P0 (theta - m0)."""
@@ -108,7 +95,7 @@ class GlmPotential(Potential):
         def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
             return phi.T @ (self.inverse_temperature * weight * self.model.dloss(_outputs(phi, theta), r))
 
-        return data.history.sum(term, self._past(data).grad(theta))
+        return data.history.sum(term, self.past(data).grad(theta))
 
     def derivatives(self, data: GlmData, thetas: Float[Array, "points params"]) -> Derivatives:
         """The gradient at each point, and eta Phi' diag(mean of l''(Phi theta, r)) Phi + P0: one product for all."""
@@ -125,16 +112,11 @@ class GlmPotential(Potential):
             grads, _, weights = row_terms(phi, r, weight)
             return Derivatives(grads, Dense(_gram(phi, weights)))
 
-        past = jax.vmap(self._past(data).grad)(thetas)
+        past = jax.vmap(self.past(data).grad)(thetas)
         if data.folded is not None and data.folded.root is not None:
             grads, rows, weights = data.history.sum(row_terms)
             return Derivatives(past + grads, Updated(data.folded.precision, data.folded.root, rows, weights))
-        return data.history.sum(term, Derivatives(past, Dense(self._past(data).matrix)))
-
-    @property
-    @override
-    def sees_again(self) -> bool:
-        return not self.folds
+        return data.history.sum(term, Derivatives(past, Dense(self.past(data).matrix)))
 
     @property
     @override
@@ -169,7 +151,7 @@ class GlmPotential(Potential):
             tempered = self.inverse_temperature * weight
             return Expectations(phi.T @ (tempered * dloss), _gram(phi, tempered * d2loss))
 
-        return data.history.sum(term, Expectations(self._past(data).grad(mean), self._past(data).matrix))
+        return data.history.sum(term, Expectations(self.past(data).grad(mean), self.past(data).matrix))
 
     def largest_curvature(self, data: GlmData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """A true upper bound where l'' has one; else lmax of the Hessian with l'' at its largest near each f.
@@ -197,14 +179,14 @@ class GlmPotential(Potential):
             return _gram(phi, weight * steepest(phi, r))
 
         if self.model.num_params <= NARROW:
-            bound = self.inverse_temperature * data.history.sum(gram) + self._past(data).matrix
+            bound = self.inverse_temperature * data.history.sum(gram) + self.past(data).matrix
             return self.inflation(data) * linalg.largest_eigenvalue_bound(bound)
 
         def product(x: Float[Array, " d"]) -> Float[Array, " d"]:
             def term(phi: Float[Array, "n d"], r: Float[Array, " n"], weight: Float[Array, " n"]) -> Float[Array, " d"]:
                 return phi.T @ (self.inverse_temperature * weight * steepest(phi, r) * (phi @ x))
 
-            return data.history.sum(term, times(self._past(data).precision, x))
+            return data.history.sum(term, times(self.past(data).precision, x))
 
         return self.inflation(data) * leading.MARGIN * leading.power_iteration(product, theta)
 
@@ -221,12 +203,9 @@ class GlmPotential(Potential):
                 return ((rows @ phi.T) * tempered[None, :]) @ phi, tempered @ jnp.sum(jnp.square(phi), axis=1)
 
             past = largest(self.prior.precision) if data.folded is None else jnp.trace(data.folded.precision)
-            return data.history.sum(term, (times(self._past(data).precision, rows.T).T, past))
+            return data.history.sum(term, (times(self.past(data).precision, rows.T).T, past))
 
         return leading.followed(known, row, images_of)
-
-    def _past(self, data: GlmData) -> Past:
-        return folding.past(self.prior, data.folded)
 
     def _nothing_folded(self) -> Folded:
         few = FEW * self.model.num_params

@@ -16,8 +16,9 @@ from typing_extensions import override
 from vits.files import Arrays
 from vits.lab.experiments import ray_worker
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.engines import Engine, EngineError, Monitor
 from vits.lab.experiments.ray_loopback import LOOPBACK, keep_loopback
+from vits.lab.experiments.run import Engine, EngineError, Monitor
+from vits.lab.results import counted
 from vits.simulation.programs import current_shares
 
 MOST_FAILURES = 3
@@ -147,9 +148,9 @@ class Ray(Engine):
             done, cores = self._done[node["NodeID"]], node["Resources"].get("CPU", 0)
             name = f"{node['NodeManagerHostname']}, node {node['NodeID'][:8]}"
             if node["Alive"]:
-                lines.append(f"{name}: {_number(int(cores), 'core')}, {_number(done, 'cell')} done")
+                lines.append(f"{name}: {counted(int(cores), 'core')}, {counted(done, 'cell')} done")
             elif done:
-                lines.append(f"{name}: left after {_number(done, 'cell')}")
+                lines.append(f"{name}: left after {counted(done, 'cell')}")
         return lines
 
 
@@ -207,10 +208,6 @@ def _room(ray: Any, cores: int) -> int:
     """The number of tasks to submit: one for every core, and a few more that start as soon as a core is free."""
     places = int(ray.cluster_resources().get("CPU", 0)) // cores
     return places + max(2, places // 8)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _report(failures: Sequence[Failure], total: int) -> str:

@@ -36,6 +36,18 @@ def in_law(contenders: tuple[TargetContender, ...], max_seeds: int) -> tuple[Tar
     )
 
 
+class Trajectory(NamedTuple):
+    """KL by look, the steps between two looks, and the steps to the target (infinite if it was not reached)."""
+
+    kl: Float[np.ndarray, "seeds looks"]
+    stride: int
+    steps: Float[np.ndarray, " seeds"]
+    diverged: Bool[np.ndarray, " seeds"]
+    refreshed: Int[np.ndarray, " seeds"]
+    seconds: float
+    """Without compilation."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TargetExperiment(Experiment):
     """Contenders, an accuracy, a cap on steps and seeds."""
@@ -62,19 +74,26 @@ class TargetExperiment(Experiment):
         validate.positive("epsilon", self.epsilon)
         validate.run_size(self.seeds, self.horizon, 1)
 
-    def follow(
-        self, contender: TargetContender, approximation: Approximation, only: range | None = None
-    ) -> "Trajectory":
-        """The contender's trajectory towards the target, of all its seeds or only these."""
-        return trajectory(
-            contender,
-            approximation,
-            seed=self.seed,
-            seeds=self.seeds,
-            epsilon=self.epsilon,
-            cap=self.horizon,
-            only=only,
-        )
+    def follow(self, contender: TargetContender, approximation: Approximation, only: range | None = None) -> Trajectory:
+        """The path of the contender's seeds (or `only` these) to the target: `horizon` steps, rounded up to a look."""
+        stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))
+        looks = -(-self.horizon // stride)
+        keys = jax.random.split(jax.random.key(self.seed), contender.num_seeds(self.seeds))
+        keys = keys if only is None else keys[only.start : only.stop]
+
+        def go(max_looks: int) -> Looks:
+            limit, every = jnp.asarray(max_looks), contender.look_every
+            found = approach(approximation, keys, jnp.asarray(self.epsilon, float), limit, look_every=every, room=looks)
+            return jax.tree.map(lambda x: x.block_until_ready(), found)
+
+        go(0)  # compiles
+        started = time.perf_counter()
+        found = go(looks)
+        seconds = time.perf_counter() - started
+        kl = np.asarray(found.kl)[: int(found.num_looks)].T
+        near = kl <= self.epsilon
+        steps = np.where(np.any(near, axis=1), (np.argmax(near, axis=1) + 1.0) * stride, np.inf)
+        return Trajectory(kl, stride, steps, np.asarray(found.diverged), np.asarray(found.refreshed), seconds)
 
     def cell(
         self,
@@ -169,46 +188,3 @@ def approach(
     nowhere = jnp.full((room, *keys.shape), jnp.inf)
     first = (Looks(nowhere, jnp.asarray(0), none, none.astype(int)), states, none)
     return jax.lax.while_loop(unfinished, look, first)[0]
-
-
-class Trajectory(NamedTuple):
-    """KL by look, the steps between two looks, and the steps to the target (infinite if it was not reached)."""
-
-    kl: Float[np.ndarray, "seeds looks"]
-    stride: int
-    steps: Float[np.ndarray, " seeds"]
-    diverged: Bool[np.ndarray, " seeds"]
-    refreshed: Int[np.ndarray, " seeds"]
-    seconds: float
-    """Without compilation."""
-
-
-def trajectory(
-    contender: TargetContender,
-    approximation: Approximation,
-    *,
-    seed: int,
-    seeds: int,
-    epsilon: float,
-    cap: int,
-    only: range | None = None,
-) -> Trajectory:
-    """The path of the contender's seeds (or `only` these) to the target: at most `cap` steps, rounded up to a look."""
-    stride = contender.look_every * int(contender.hyperparameters.get("num_steps", 1))
-    looks = -(-cap // stride)
-    keys = jax.random.split(jax.random.key(seed), contender.num_seeds(seeds))
-    keys = keys if only is None else keys[only.start : only.stop]
-
-    def go(max_looks: int) -> Looks:
-        limit, every = jnp.asarray(max_looks), contender.look_every
-        found = approach(approximation, keys, jnp.asarray(epsilon, float), limit, look_every=every, room=looks)
-        return jax.tree.map(lambda x: x.block_until_ready(), found)
-
-    go(0)  # compiles
-    started = time.perf_counter()
-    found = go(looks)
-    seconds = time.perf_counter() - started
-    kl = np.asarray(found.kl)[: int(found.num_looks)].T
-    near = kl <= epsilon
-    steps = np.where(np.any(near, axis=1), (np.argmax(near, axis=1) + 1.0) * stride, np.inf)
-    return Trajectory(kl, stride, steps, np.asarray(found.diverged), np.asarray(found.refreshed), seconds)

@@ -26,14 +26,13 @@ rows say in how many rounds. The warm start makes up for the cap: regret is with
 """
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 from typing_extensions import override
 
-from vits import algorithms, environments, models, policies, steps, validate
+from vits import algorithms, environments, models, steps, validate
 from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.experiments.bandit import regret_row, trace_arrays
@@ -116,7 +115,10 @@ class TheoryExperiment(Experiment):
 
         def compute(progress: Advance) -> Arrays:
             world = environments.sphere(dim=dim, num_arms=self.num_arms, noise=self.noise)
-            policy = self._policy(dim, horizon, algorithm, hyperparameters)
+            own = dict(hyperparameters)
+            if algorithm == "vits_i":
+                own["step_rule"] = steps.theory(horizon=horizon, noise=self.noise)
+            policy = algorithms.make(algorithm, models.linear(dim), **own)
             trace = simulate(self.seed, world, policy, horizon, seeds=seeds, progress=progress)
             return trace_arrays(trace)
 
@@ -130,13 +132,6 @@ class TheoryExperiment(Experiment):
             compute=compute,
             coordinates={"dim": dim, "horizon": horizon},
         )
-
-    def _policy(self, dim: int, horizon: int, algorithm: str, hyperparameters: Mapping[str, Any]) -> policies.Policy:
-        model = models.linear(dim)
-        if algorithm != "vits_i":
-            return algorithms.make(algorithm, model, **hyperparameters)
-        rule = steps.theory(horizon=horizon, noise=self.noise)
-        return algorithms.make(algorithm, model, step_rule=rule, **hyperparameters)
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:

@@ -12,7 +12,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from vits.lab.experiments.base import Cell
-from vits.lab.experiments.engines import Monitor
+from vits.lab.experiments.run import Monitor
 from vits.lab.report import scorecard, tables
 from vits.lab.report.scorecard import Score
 from vits.lab.results import Finding

@@ -15,7 +15,7 @@ from vits.lab.report import html, scorecard, views
 from vits.lab.report.html import NOTHING, Markup, decimal, element
 from vits.lab.report.tables import Row
 from vits.lab.report.views import Picture
-from vits.lab.results import TUNING, Key, Results, Summary, columns, final_regret, span
+from vits.lab.results import TUNING, Key, Results, Summary, columns, counted, final_regret, span
 
 REPORT = "report.html"
 
@@ -94,7 +94,7 @@ def _opening(summary: Summary) -> list[Markup]:
     has_regret = any(row["regret_mean"] is not None for row in rows)
     played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
     algorithms, environments = (len({row[key] for row in played}) for key in ("algorithm", "environment"))
-    who = f"{_count(algorithms, 'algorithm')} in {_count(environments, 'environment')}"
+    who = f"{counted(algorithms, 'algorithm')} in {counted(environments, 'environment')}"
     seeds = f"{span({row['seeds'] for row in played})} seeds of"
     length = (
         f"{span({row['horizon'] for row in played})} rounds" if has_regret else f"at most {rows[0]['horizon']:,} steps"
@@ -262,10 +262,6 @@ def _reproduce(summary: Summary) -> list[Markup]:
         html.table("Versions", ("package", "version"), list(summary["versions"].items()), texts=2),
         element("details", element("summary", "All settings"), element("pre", element("code", settings))),
     ]
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number:,} {name}" + ("" if number == 1 else "s")
 
 
 def _duration(seconds: float) -> str:

@@ -112,7 +112,7 @@ def _rounded(values: np.ndarray) -> list[float]:
 def load(folder: Path) -> dict[str, Kept]:
     """The runs in a folder by name, in the order of `JOBS`; other files come last."""
     order = [job.name for job in JOBS]
-    names = sorted((path.stem for path in folder.glob("*.json")), key=lambda name: (name not in order, name))
+    names = sorted(path.stem for path in folder.glob("*.json"))
     names.sort(key=lambda name: order.index(name) if name in order else len(order))
     return {name: _load(folder / f"{name}.json") for name in names}
 
@@ -199,10 +199,6 @@ def _regret(row: Row | None) -> str:
     return f"{row['regret_mean']:.1f}{error}, {row['regret_median']:.1f}{failed}"
 
 
-def _own(kept: Kept) -> Table:
-    return views.table(kept.summary)
-
-
 def _growth(kept: Kept) -> Table:
     """Mean regret of VITS-I: one row per dimension, one column per horizon."""
     rows = [row for row in columns(kept.summary) if row["algorithm"] == "vits_i"]
@@ -214,11 +210,8 @@ def _growth(kept: Kept) -> Table:
 
 
 TABLES: dict[str, Callable[[Kept], Table]] = {
-    "kl": _own,
-    "compute": _own,
-    "comparison": _own,
+    **dict.fromkeys(("kl", "compute", "comparison", "tables"), lambda kept: views.table(kept.summary)),
     "theory": _growth,
-    "tables": _own,
 }
 """Tables of experiments that show more than regret."""
 
