@@ -3,7 +3,6 @@
 import abc
 import functools
 import inspect
-import math
 import typing
 from collections.abc import Callable
 from dataclasses import replace
@@ -259,7 +258,7 @@ def _check_kind(name: str, value: Any, annotation: Any) -> None:
     if name == "prior" and not (isinstance(value, (tuple, list)) and len(value) == 2):
         raise ValueError(f"prior must be a pair of a mean and a covariance, but is {validate.shown(value)}")
     if name.startswith("num_"):
-        validate.count(name, value, most=math.inf if name == "num_arms" else MOST_STEPS)
+        validate.count(name, value, most=None if name == "num_arms" else MOST_STEPS)
     elif float in types:
         validate.number(name, value)
     elif bool in types and not isinstance(value, bool):
@@ -268,9 +267,8 @@ def _check_kind(name: str, value: Any, annotation: Any) -> None:
 
 def _check_parameters(model: RewardModel) -> None:
     """Refuse a model with more parameters than memory can hold once."""
-    validate.memory(
-        f"a vector of {model.num_params:,} parameters", jnp.zeros(()).itemsize * model.num_params, "use a smaller model"
-    )
+    needed = float(jnp.zeros(()).itemsize) * model.num_params
+    validate.memory(f"a vector of {model.num_params:,} parameters", needed, "use a smaller model")
 
 
 def hyperparameters(build: Callable[..., Any]) -> dict[str, Any]:

@@ -85,11 +85,11 @@ def number(name: str, value: Any) -> None:
     shape(name, value, ())
 
 
-def count(name: str, value: Any, *, least: int = 1, most: float = float("inf")) -> None:
-    """Raise unless `value` is a whole number from `least` to `most`."""
+def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> None:
+    """Raise unless `value` is a whole number of at least `least`, and at most `most` if that is given."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, but is {shown(value)}")
-    if value > most:
+    if most is not None and value > most:
         raise ValueError(f"{name} must be at most {most:,}, but is {shown(value)}")
 
 
