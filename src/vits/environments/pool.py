@@ -68,6 +68,7 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
         >>> vits.environments.linear(zeta=1.0).num_arms
         50
     """
+    validate.number("zeta", zeta)
     validate.not_negative("zeta", zeta)
     return _pool(zeta, jnp.sqrt(1.0 + jnp.square(zeta)), power=1, dim=dim, num_arms=num_arms, pool_size=pool_size)
 
@@ -80,6 +81,7 @@ def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, poo
         >>> vits.environments.quadratic(zeta=1.0).dim
         20
     """
+    validate.number("zeta", zeta)
     validate.not_negative("zeta", zeta)
     validate.count("dim", dim)
     noise = (1.0 + jnp.square(zeta)) * math.sqrt(3.0 + 6.0 / dim)

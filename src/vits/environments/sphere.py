@@ -58,5 +58,6 @@ def sphere(dim: int = 4, num_arms: int = 50, noise: Scalar | float = 1.0) -> Sph
     """
     validate.count("dim", dim)
     validate.count("num_arms", num_arms)
+    validate.number("noise", noise)
     validate.not_negative("noise", noise)
     return Sphere(noise=jnp.asarray(noise, float), dim=dim, num_arms=num_arms)

@@ -97,6 +97,8 @@ def wheel(
         Riquelme, Tucker and Snoek, "Deep Bayesian bandits showdown", ICLR 2018, section 5.4.
     """
     encode = validate.choice("encoding", encoding, ENCODINGS)
+    for name, value in (("delta", delta), ("noise", noise), ("unit", unit)):
+        validate.number(name, value)
     validate.finite("delta", delta)
     if not validate.is_traced(delta) and not 0.0 <= float(delta) <= 1.0:
         raise ValueError(f"delta must be between 0 and 1, but is {delta}")
