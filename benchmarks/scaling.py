@@ -5,8 +5,8 @@ is simulated, as the Ray engine makes it: one core per cell, the longest first, 
 job one batch of cells after the other where the next batch depends on the results (more seeds for undecided claims,
 the next heat of a grid). Start-up, compilation and network are not in it.
 
-Cell times come from the runs in paper/. For jobs that have none, `python -m benchmarks.cell_times` times some rounds
-of a cell of every row.
+Cell times come from the runs in paper/. For jobs that have none, or one with other seeds or algorithms than the job,
+`python -m benchmarks.cell_times` times some rounds of a cell of every row.
 """
 
 import heapq
@@ -158,11 +158,11 @@ def measured_job(job: paper.Job, pieces: Mapping[str, Any]) -> Job:
 
 def paper_jobs(kept: Path, pieces: Mapping[str, Any]) -> dict[str, Job | None]:
     """Every job of `make paper`; None if it was not measured."""
-    runs = paper.load(kept)
+    runs = {name: run.summary for name, run in paper.load(kept).items() if not run.summary["record"]["changes"]}
     found: dict[str, Job | None] = {}
     for job in paper.JOBS:
         if job.name in runs:
-            found[job.name] = kept_job(job.name, runs[job.name].summary)
+            found[job.name] = kept_job(job.name, runs[job.name])
         else:
             found[job.name] = measured_job(job, pieces) if job.name in pieces else None
     return found
