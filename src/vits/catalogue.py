@@ -17,7 +17,8 @@ class Algorithm(NamedTuple):
 
     `linear_only`: it refuses models that are not linear. `needs_menu`: observations must have the features of all arms
     on offer. `own_posteriors`: it always has one posterior for each arm. `learns`: its choices depend on rewards.
-    `networks_only`: it refuses models that are not networks.
+    `networks_only`: it refuses models that are not networks. `averages`: a round moves its posterior only a little way,
+    so that the noise of minibatches averages out.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Algorithm(NamedTuple):
     own_posteriors: bool = False
     learns: bool = True
     networks_only: bool = False
+    averages: bool = False
 
 
 class Experiment(NamedTuple):
@@ -54,17 +56,19 @@ _VITS = "Clavier, Huix and Durmus, VITS (ICML 2024)"
 _VTS = "Urteaga and Wiggins (AISTATS 2018)"
 
 _ALGORITHMS = (
-    Algorithm("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "algorithms/vits.py"),
-    Algorithm("vits_ii", "the same with a first-order inverse", _VITS, "algorithms/vits.py"),
-    Algorithm("vits_ii_hf", "the same without Hessians", _VITS, "algorithms/hessian_free.py"),
-    Algorithm("vits_ng", "the same by natural gradients", "Khan and Rue (JMLR 2023)", "algorithms/natural.py"),
+    Algorithm("vits_i", "Gaussian variational posterior, exact inverse", _VITS, "algorithms/vits.py", averages=True),
+    Algorithm("vits_ii", "the same with a first-order inverse", _VITS, "algorithms/vits.py", averages=True),
+    Algorithm("vits_ii_hf", "the same without Hessians", _VITS, "algorithms/hessian_free.py", averages=True),
+    Algorithm(
+        "vits_ng", "the same by natural gradients", "Khan and Rue (JMLR 2023)", "algorithms/natural.py", averages=True
+    ),
     Algorithm(
         "lin_ts", "exact Gaussian posterior", "Agrawal and Goyal (ICML 2013)", "algorithms/exact.py", linear_only=True
     ),
     Algorithm(
         "lin_ucb", "optimism with the exact posterior", "Li et al. (WWW 2010)", "algorithms/exact.py", linear_only=True
     ),
-    Algorithm("lmc_ts", "a Langevin chain", "Xu et al. (ICML 2022)", "algorithms/langevin.py"),
+    Algorithm("lmc_ts", "a Langevin chain", "Xu et al. (ICML 2022)", "algorithms/langevin.py", averages=True),
     Algorithm(
         "fg_ts", "a bonus for optimistic parameters", "Zhang (SIMODS 2022)", "algorithms/feel_good.py", needs_menu=True
     ),

@@ -139,8 +139,7 @@ class Settings:
             yield {"fold_after": FOLD_AFTER}
         elif SETTLED * num_params <= WINDOW:
             yield {"fold_after": WINDOW}
-        folds = "fold_after" in algorithms.hyperparameters(self.algorithm)
-        if folds and not has_sample and not self.per_arm:
+        if catalogue.algorithm(self.algorithm).averages and not has_sample and not self.per_arm:
             yield {"minibatch": min(max(2 * num_params, SMALLEST_SAMPLE), LARGEST_SAMPLE), "window": SAMPLED}
         yield {"window": WINDOW}
 
