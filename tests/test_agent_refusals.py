@@ -269,6 +269,8 @@ def test_names_that_nobody_knows_are_refused(call, message):
         ({"algorithm": "vts", "arms": ["a"], "num_arms": 3}, "num_arms must be left out"),
         ({"algorithm": "lin_ts", "fold_after": 10}, "unknown hyperparameter of lin_ts 'fold_after'"),
         ({"arms": ["a", "a"]}, "arms must have different names"),
+        ({"arms": {"a", "b"}}, "arms must be in an order, such as a list, but are "),
+        ({"arms": frozenset("a")}, "arms must be in an order, such as a list, but are "),
         ({"arms": "ab"}, "arms must be a collection of names, but is 'ab'"),
         ({"seed": 2**40}, "seed must be below 2\\^32, but is 1099511627776"),
         ({"seed": -1}, "seed must be a whole number of at least 0, but is -1"),

@@ -161,14 +161,22 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
         ("vits_ng", vits.models.mlp(4, (20,)), {}, "the last 16384 observations"),  # 121 parameters
         ("vits_ng", vits.models.mlp(2, (2,)), {"covariance": "diagonal"}, "the last 16384 observations"),
         ("laplace_ts", vits.models.mlp(4, (20,)), {}, "the last 1024 observations"),
-        ("last_layer_ts", vits.models.mlp(4, (20,)), {}, "the last 1024 observations"),
+        ("last_layer_ts", vits.models.mlp(4, (20,)), {}, "the last 16384 observations"),
         ("greedy", OWN, {}, "the last 1024 observations, and older ones as a quadratic form"),
         ("laplace_ts", OWN, {"carried": True}, "the last 1024 observations, and older ones as a quadratic form"),
         ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 16384 observations"),
         ("lmc_ts", vits.models.logistic(2), {}, "the last 128 observations, and older ones as a quadratic form"),
         ("lmc_ts", vits.models.mlp(2, (2,)), {}, "the last 16384 observations"),
-        ("ensemble_ts", vits.models.logistic(2), {}, "the last 1024 observations"),
-        ("fg_ts", vits.models.linear(2), {}, "the last 1024 observations"),
+        ("ensemble_ts", vits.models.logistic(2), {}, "the last 128 observations, and older ones as a quadratic form"),
+        ("ensemble_ts", vits.models.mlp(2, (2,)), {}, "the last 1024 observations"),
+        ("fg_ts", vits.models.linear(2), {}, "the last 128 observations, and older ones as a quadratic form"),
+        ("fg_ts", vits.models.mlp(2, (2,)), {}, "the last 1024 observations"),
+        (
+            "vts",
+            vits.models.linear(2),
+            {"arms": ["a"]},
+            "the last 128 observations, and older ones as a quadratic form",
+        ),
     ],
 )
 def test_what_an_agent_stores(algorithm, model, settings, kept):

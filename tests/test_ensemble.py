@@ -170,3 +170,20 @@ def test_the_noise_of_a_reward_has_its_variance_under_the_model():
         lambda theta, phi: phi @ theta, lambda theta, phi, r: jnp.abs(phi @ theta - r), dim=1, num_params=1
     )
     np.testing.assert_allclose(NoisyCopies(opaque)._variance(theta, observation), (1.0 - 0.6) ** 2, rtol=1e-5)
+
+
+def test_an_ensemble_that_folds_is_close_to_one_with_all_data():
+    """The same noise for both, so that member is compared with member."""
+    model, count = vits.models.logistic(3), 300
+    rng = np.random.default_rng(0)
+    features = jnp.asarray(rng.standard_normal((count, 3)), float)
+    rewards = jnp.asarray(rng.random(count) < 1.0 / (1.0 + np.exp(-features @ jnp.asarray([1.0, -1.0, 0.5]))), float)
+    found = {}
+    for name, options in {"folds": {"fold_after": 16}, "all": {"capacity": count}, "window": {"window": 16}}.items():
+        posterior = ensemble(model, num_members=50, **options)
+        state, infos = learn(posterior, jax.random.key(0), features, rewards)
+        assert not np.any(infos.rejected)
+        found[name] = np.asarray(state.members, np.float64)
+    precision = np.linalg.inv(np.cov(found["all"].T))
+    distance = {name: np.sqrt(np.mean(whitened(found[name] - found["all"], 0.0, precision) ** 2)) for name in found}
+    assert distance["folds"] < 0.3 < 2.0 < distance["window"]

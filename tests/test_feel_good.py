@@ -8,7 +8,7 @@ import pytest
 
 import vits
 from vits.algorithms.feel_good import feel_good_potential as feel_good
-from vits.potentials import potential
+from vits.potentials import Centre, potential
 from vits.types import Observation
 
 DIM, ROUNDS, ARMS = 4, 9, 5
@@ -310,3 +310,34 @@ def test_the_linear_bandits_are_learnt(sampler, smoothing, zeta):
     form = {"sampler": sampler, "smoothing": smoothing, "num_arms": 50}
     policy = vits.make("fg_ts", vits.models.linear(20), inverse_temperature=100.0, **form)
     assert regret_share(policy, zeta) < 0.3
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("name", MODELS)
+def test_where_rounds_are_alike_the_stored_ones_stand_for_all(name):
+    """Ten rounds with the same menu, of which two are stored: U_fg is that of all ten, up to the expansion of U."""
+    model, theta, count = MODELS[name], jnp.asarray([0.4, -0.3, 0.2, 0.1]), 10
+    menus = jnp.broadcast_to(jnp.asarray(rounds()[0][0]), (count, ARMS, DIM))
+    actions, rewards = jnp.arange(count) % ARMS, (jnp.arange(count) % 3 == 0).astype(float)
+
+    def target(**options):
+        base = potential(model, inverse_temperature=3.0, prior_precision=0.5, **options)
+        return feel_good(base, model, weight=0.7, cap=0.6, smoothing=0.3, num_arms=ARMS, **options)
+
+    def learned(target):
+        data = target.init()
+        for menu, action, reward in zip(menus, actions, rewards, strict=True):
+            data = target.observe(data, Observation(menu[action], reward, action, menu), Centre(theta))
+        return data
+
+    folds, full = target(fold_after=2), target(capacity=count)
+    stored, everything = learned(folds), learned(full)
+    assert int(stored.rounds.count) == 2
+    np.testing.assert_allclose(grad(folds, stored, theta), grad(full, everything, theta), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(hessian(folds, stored, theta), hessian(full, everything, theta), rtol=1e-9, atol=1e-9)
+    bonus = [
+        float(curvature(U, data, theta) - curvature(U.base, data.base, theta))
+        for U, data in ((folds, stored), (full, everything))
+    ]
+    assert bonus[0] == pytest.approx(bonus[1], rel=1e-6)
+    assert bonus[0] > 0.0

@@ -295,11 +295,12 @@ def learned_rows(posterior, rows, key):
     return jax.lax.scan(learn, posterior.init(key), (jnp.arange(len(rows[1])), *rows))[0]
 
 
+@pytest.mark.parametrize("algorithm", ["lmc_ts", "ensemble_ts", "fg_ts"])
 @pytest.mark.parametrize("model", [models.mlp(DIM, (2,)), models.logistic(1025)], ids=["network", "wide model"])
-def test_a_chain_does_not_fold(model):
-    message = "a chain folds only generalised linear models with at most 1,024 parameters, but is 8"
+def test_an_algorithm_without_matrices_folds_only_where_they_are_small(algorithm, model):
+    message = "folds only generalised linear models with at most 1,024 parameters, but is 8"
     with pytest.raises(ValueError, match=message):
-        vits.make("lmc_ts", model, fold_after=8)
+        vits.make(algorithm, model, fold_after=8)
 
 
 @pytest.mark.parametrize("model", [models.logistic(DIM), models.mlp(DIM, (2,))], ids=["logistic", "mlp"])

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -8,7 +9,7 @@ import pytest
 from scipy.special import digamma, gammaln, softmax
 
 import vits
-from vits.algorithms.mixture import Mixture, MixtureFactors, MixtureState
+from vits.algorithms.mixture import Mixture, MixtureFactors, MixtureState, Statistics
 from vits.history import Buffer
 from vits.potentials import Prior
 from vits.types import Observation
@@ -35,6 +36,11 @@ def learnt(posterior: Mixture, state: MixtureState, x: Any, y: Any) -> MixtureSt
 
 def covariance(factors: MixtureFactors) -> np.ndarray:
     return np.asarray(factors.sqrt_cov @ factors.sqrt_cov.transpose(0, 2, 1))
+
+
+def named(f: MixtureFactors) -> dict[str, Any]:
+    parts = {"gamma": f.weight, "u": f.mean, "V": covariance(f), "alpha": f.shape, "beta": f.scale}
+    return {name: np.asarray(value) for name, value in parts.items()}
 
 
 def numpy_sweep(f: dict[str, Any], x: Any, y: Any, u0: Any, precision: Any, g0: float, a0: float, b0: float) -> Any:
@@ -154,10 +160,6 @@ def test_the_sweeps_climb_to_a_maximum_of_the_evidence_bound(x64: None) -> None:
     u0, factors, bounds = np.asarray(state.prior_mean), state.factors, []
     sweep = eqx.filter_jit(posterior.sweep)
 
-    def named(f: MixtureFactors) -> dict[str, Any]:
-        parts = {"gamma": f.weight, "u": f.mean, "V": covariance(f), "alpha": f.shape, "beta": f.scale}
-        return {name: np.asarray(value) for name, value in parts.items()}
-
     for _ in range(60):
         r = numpy_sweep(named(factors), x, y, u0, np.eye(2), 1.0, 2.0, 1.0)["r"]
         factors = sweep(factors, state.prior_mean, history)
@@ -261,9 +263,76 @@ def test_vts_plays_better_than_chance_on_noisy_linear_arms() -> None:
         ({"prior_shape": -1.0}, "prior_shape must be a positive finite number"),
         ({"separation": 0.0}, "separation must be a positive finite number"),
         ({"num_components": 1, "window": 10}, "window needs num_components of at least 2"),
+        ({"fold_after": 10, "window": 10}, "window must be left out where observations are folded, but is 10"),
+        ({"fold_after": 0}, "fold_after must be a whole number of at least 1, but is 0"),
     ],
 )
 def test_vts_says_what_it_cannot_take(changes: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"model": vits.models.linear(2), "num_arms": 3} | changes
     with pytest.raises(ValueError, match=message):
         vits.make("vts", **arguments)
+
+
+def test_sums_around_other_means_are_those_of_other_residuals(x64: None) -> None:
+    rng = np.random.default_rng(0)
+    x, y, r, u, move = (rng.normal(size=shape) for shape in ((9, 2), 9, (3, 9), (3, 2), (3, 2)))
+    r = r**2
+
+    def sums(u: Any) -> Statistics:
+        e = y - u @ x.T
+        return Statistics(
+            jnp.asarray(r.sum(axis=1)),
+            jnp.asarray(np.einsum("kn,ni,nj->kij", r, x, x)),
+            jnp.asarray((r * e) @ x),
+            jnp.asarray((r * e**2).sum(axis=1)),
+        )
+
+    jax.tree.map(np.testing.assert_allclose, sums(u).around(jnp.asarray(move)), sums(u + move))
+
+
+def test_a_folded_observation_keeps_its_responsibilities(x64: None) -> None:
+    """A row leaves: what stays are its sums with the responsibilities at the factors of that time."""
+    posterior = replace(mixture(2, 2, num_steps=3), buffer=Buffer(window=2), folds=True)
+    x, y = np.array([[1.0, 2.0], [0.5, -1.0], [1.0, 0.0]]), np.array([1.0, -2.0, 0.5])
+    before = learnt(posterior, posterior.init(jax.random.key(0)), x[:2], y[:2])
+    assert before.folded is not None
+    assert float(jnp.sum(before.folded.total)) == 0.0
+    after = learnt(posterior, before, x[2:], y[2:])
+    f = named(before.factors)
+    r = numpy_sweep(f, x[:1], y[:1], np.asarray(before.prior_mean), np.eye(2), 1.0, 2.0, 1.0)["r"][:, 0]
+    assert after.folded is not None
+    np.testing.assert_allclose(after.folded.total, r)
+    np.testing.assert_allclose(after.folded.gram, r[:, None, None] * np.outer(x[0], x[0]))
+    e = y[0] - np.asarray(after.factors.mean) @ x[0]  # around the means after the sweeps
+    np.testing.assert_allclose(after.folded.cross, (r * e)[:, None] * x[0])
+    np.testing.assert_allclose(after.folded.square, r * e**2, atol=1e-12)
+
+
+def test_a_mixture_that_folds_is_close_to_one_with_all_data() -> None:
+    """Rewards from two lines. The arm's expected reward, and its spread over draws, at new features."""
+    rng = np.random.default_rng(1)
+    count, new = 400, jnp.asarray(rng.normal(size=(50, 2)), float)
+    x = rng.normal(size=(count, 2))
+    lines = np.where(rng.random(count) < 0.7, x @ [1.0, -1.0], x @ [-0.5, 1.0])
+    y = lines + 0.3 * rng.normal(size=count)
+    found = {}
+    for name, changes in {"folds": {"fold_after": 64}, "all": {"capacity": count}, "window": {"window": 64}}.items():
+        policy = vits.make("vts", vits.models.linear(2), num_arms=1, num_steps=3, **changes)
+        posterior = policy.posterior.posterior
+        rows = (jnp.asarray(x, float), jnp.asarray(y, float))
+        state, rejected = eqx.filter_jit(learnt_in_a_loop)(posterior, posterior.init(jax.random.key(0)), *rows)
+        assert not np.any(rejected)
+        draws = jax.vmap(posterior.sample, (0, None))(jax.random.split(jax.random.key(1), 2000), state) @ new.T
+        found[name] = (np.mean(draws, axis=0), np.std(draws, axis=0))
+    mean, spread = found["all"]
+    off = {name: np.sqrt(np.mean(((found[name][0] - mean) / spread) ** 2)) for name in found}
+    assert off["folds"] < 0.5 < off["window"]
+    np.testing.assert_allclose(found["folds"][1], spread, rtol=0.2)
+
+
+def learnt_in_a_loop(posterior: Mixture, state: MixtureState, x: Any, y: Any) -> Any:
+    def learn(state: MixtureState, row: Any) -> Any:
+        state, info = posterior.update(jax.random.key(0), state, Observation(*row))
+        return state, info.rejected
+
+    return jax.lax.scan(learn, state, (x, y))

@@ -61,8 +61,7 @@ def test_what_is_not_a_model_or_a_number_is_refused_in_one_sentence():
 @pytest.mark.parametrize(
     ("name", "option", "message"),
     [
-        ("fg_ts", {"fold_after": 8}, "unknown hyperparameter of fg_ts 'fold_after'"),
-        ("ensemble_ts", {"fold_after": 8}, "unknown hyperparameter of ensemble_ts 'fold_after'"),
+        ("lin_ucb", {"fold_after": 8}, "unknown hyperparameter of lin_ucb 'fold_after'"),
         ("lin_ts", {"minibatch": 8}, "unknown hyperparameter of lin_ts 'minibatch'"),
         ("lin_ucb", {"windows": 8}, "unknown hyperparameter of lin_ucb 'windows'; did you mean 'window'"),
         ("vits_ii_hf", {"curvature": "exact"}, "unknown hyperparameter of vits_ii_hf 'curvature'"),

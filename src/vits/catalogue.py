@@ -18,7 +18,7 @@ class Algorithm(NamedTuple):
     `linear_only`: it refuses models that are not linear. `needs_menu`: observations must have the features of all arms
     on offer. `own_posteriors`: it always has one posterior for each arm. `learns`: its choices depend on rewards.
     `networks_only`: it refuses models that are not networks. `averages`: a round moves its posterior only a little way,
-    so that the noise of minibatches averages out.
+    so that the noise of minibatches averages out. `samples`: its steps use a minibatch unless told otherwise.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Algorithm(NamedTuple):
     learns: bool = True
     networks_only: bool = False
     averages: bool = False
+    samples: bool = False
 
 
 class Experiment(NamedTuple):
@@ -83,6 +84,7 @@ _ALGORITHMS = (
         "Riquelme et al. (ICLR 2018)",
         "algorithms/last_layer.py",
         networks_only=True,
+        samples=True,
     ),
     Algorithm("greedy", "plays the best fit", "", "algorithms/baselines.py"),
     Algorithm("uniform", "plays any arm", "", "algorithms/baselines.py", learns=False),

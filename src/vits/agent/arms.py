@@ -148,7 +148,7 @@ def slot_rows(
 
 
 def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> Sequence[Hashable]:
-    """The available names, each once, in the order given; None stands for all of them, at least one."""
+    """The available names, each once, in the order given, or as known if a set; None stands for all, at least one."""
     if available is None:
         if not names:
             raise ValueError("there must be at least one arm to choose, but there is none")
@@ -163,6 +163,8 @@ def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> 
         is_row = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
         if name not in known or (is_range and not is_row):
             raise ValueError(f"unknown arm {validate.shown(name)}; known: {listed(names)}")
+    if isinstance(available, (set, frozenset)):  # the order of a set differs from process to process
+        return tuple(name for name in names if name in available)
     return chosen
 
 
@@ -201,7 +203,9 @@ def _collection(name: str, of: str, values: Any) -> list[Hashable]:
 
 
 def checked_names(names: Iterable[Hashable]) -> list[Hashable]:
-    """The names of an agent's arms, which must differ."""
+    """The names of an agent's arms, which must differ. Their order is part of the agent, and a set has none."""
+    if isinstance(names, (set, frozenset)):
+        raise ValueError(f"arms must be in an order, such as a list, but are {validate.shown(names)}")
     listing = _collection("arms", "names", names)
     if len(set(listing)) < len(listing):
         raise ValueError(f"arms must have different names, but are {listed(listing)}")

@@ -131,15 +131,17 @@ class Settings:
     def _bounds(self) -> Iterator[dict[str, int]]:
         """Options that bound storage, the best first."""
         given, num_params = self.hyperparameters, self.model.num_params
+        row = catalogue.algorithm(self.algorithm)
         is_glm = isinstance(self.model, models.Glm)
-        has_sample = given.get("minibatch") is not None or (not is_glm and given.get("covariance", "full") != "full")
+        is_structured = not is_glm and given.get("covariance", "full") != "full"
+        has_sample = row.samples or is_structured or given.get("minibatch") is not None
         if has_sample:
             yield {"window": SAMPLED}
         elif is_glm:
             yield {"fold_after": FOLD_AFTER}
         elif SETTLED * num_params <= WINDOW:
             yield {"fold_after": WINDOW}
-        if catalogue.algorithm(self.algorithm).averages and not has_sample and not self.per_arm:
+        if row.averages and not has_sample and not self.per_arm:
             yield {"minibatch": min(max(2 * num_params, SMALLEST_SAMPLE), LARGEST_SAMPLE), "window": SAMPLED}
         yield {"window": WINDOW}
 

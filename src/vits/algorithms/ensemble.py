@@ -29,7 +29,7 @@ from vits.inference.base import Marginals, Moments, Posterior
 from vits.inference.guards import choose, guarded, is_unresolved, overflowed
 from vits.linalg import normal
 from vits.models import Glm, OutputModel, RewardModel
-from vits.potentials import Data, Potential, SampleOptions
+from vits.potentials import Centre, Data, DataOptions, Potential
 from vits.potentials.curvature import times
 from vits.types import Info, Observation, Reason, Scalar, Vector
 
@@ -99,12 +99,13 @@ class Tilts(Perturbation):
         """tilt + eta w phi, w ~ N(0, l''(f, r) / eta): l'' is the variance of the reward under the model.
 
         If one of n observations has left a window, the variance of the noise so far is multiplied by (n - 1) / n: the
-        noise of that observation is not stored, so it is removed on average.
+        noise of that observation is not stored, so it is removed on average. A folded observation keeps its noise.
         """
-        data = potential.observe(seen.data, observation)
+        mean, root = _spread(members)
+        data = potential.observe(seen.data, observation, Centre(mean, root))
         before, after = (potential.count(d).astype(members.dtype) for d in (seen.data, data))
         kept = jnp.sqrt((after - 1.0) / jnp.maximum(before, 1.0))
-        f = observation.features @ jnp.mean(members, axis=0)
+        f = observation.features @ mean
         scale = jnp.sqrt(potential.inverse_temperature * self.model.d2loss(f, observation.reward))
         noise = scale * jax.random.normal(key, members.shape[:1], members.dtype)
         return TiltedData(data, kept * seen.tilts + jnp.outer(noise, observation.features))
@@ -186,6 +187,12 @@ class NoisyCopies(Perturbation):
             slope = jax.grad(self.model.loss)
             return jax.grad(slope)(f, reward) / jnp.square(jax.grad(slope, 1)(f, reward))
         return jnp.square(reward - self.model.mean(theta, observation.features))
+
+
+def _spread(members: Float[Array, "members params"]) -> tuple[Vector, Float[Array, "params members"]]:
+    """The mean of the members, and B with B B' their covariance."""
+    mean = jnp.mean(members, axis=0)
+    return mean, (members - mean[None, :]).T / jnp.sqrt(jnp.asarray(len(members), mean.dtype))
 
 
 class EnsembleState(NamedTuple):
@@ -277,9 +284,8 @@ class Ensemble(Posterior):
 
     def moments(self, state: EnsembleState) -> Moments:
         """Mean of the members, and a square root of their covariance."""
-        mean = jnp.mean(state.members, axis=0)
-        spread = (state.members - mean[None, :]) / jnp.sqrt(jnp.asarray(self.num_members, mean.dtype))
-        root = jnp.linalg.qr(spread, mode="r")
+        mean, spread = _spread(state.members)
+        root = jnp.linalg.qr(spread.T, mode="r")
         missing = mean.shape[0] - root.shape[0]
         return Moments(mean, jnp.pad(root, ((0, missing), (0, 0))).T)
 
@@ -297,7 +303,7 @@ def ensemble_ts(
     num_members: int = 30,
     num_steps: int = 10,
     curvature: str | potentials.CurvatureForm | None = None,
-    **data: Unpack[SampleOptions],
+    **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """Ensemble sampling: plays one of M models at random, each fitted to its own prior draw and noisy rewards.
 

@@ -2,7 +2,9 @@
 
     U_fg(theta) = U(theta) - w sum_s min(b, max_a f(theta; x_s, a))
 
-f is the expected reward. The maximum is over all arms that were on offer in round s, so all of them are stored.
+f is the expected reward. The maximum is over all arms that were on offer in round s, so all of them are stored. Where
+observations are folded, the bonus of older rounds is estimated from that of the stored ones: the average is the same if
+rounds are alike.
 
 Reference: Zhang, "Feel-good Thompson sampling for contextual bandits and reinforcement learning", SIAM Journal on
 Mathematics of Data Science, 2022.
@@ -26,7 +28,7 @@ from vits.history import Buffer, Rows, buffer
 from vits.inference.base import Posterior
 from vits.inference.variational import antithetic, exact_curvature, first_order_inverse
 from vits.models import RewardModel
-from vits.potentials import SampleOptions
+from vits.potentials import DataOptions
 from vits.potentials.base import Centre, Data, Derivatives, Expectations, Potential, Prior
 from vits.potentials.curvature import Dense
 from vits.types import Matrix, Observation, Scalar, Spread, Vector, all_finite
@@ -116,7 +118,10 @@ class FeelGoodData(NamedTuple):
 
 
 class FeelGood(Potential):
-    """A base potential minus `weight` times the bonus of every round, by automatic differentiation."""
+    """A base potential minus `weight` times the bonus of every round, by automatic differentiation.
+
+    If the base potential folds, the stored rounds stand for all of them.
+    """
 
     base: Potential
     model: RewardModel
@@ -132,6 +137,16 @@ class FeelGood(Potential):
     @override
     def longest_menu(self) -> int | None:
         return self.num_arms
+
+    @property
+    @override
+    def sees_again(self) -> bool:
+        return self.base.sees_again
+
+    @property
+    @override
+    def patience(self) -> float:
+        return self.base.patience
 
     @override
     def start(self, key: Key[Array, ""]) -> Vector:
@@ -175,13 +190,14 @@ class FeelGood(Potential):
     def grad(self, data: FeelGoodData, theta: Vector) -> Vector:
         """grad U - w sum_s grad bonus_s."""
         total = data.rounds.sum(partial(jax.grad(self._bonus), theta))
-        return self.base.grad(data.base, theta) - self.weight * total
+        return self.base.grad(data.base, theta) - self._weight(data) * total
 
     def derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
         """The derivatives of U minus w sum_s those of bonus_s; for the plain form, those between the kinks."""
         (grads, curvature), bonus = self.base.derivatives(data.base, thetas), self._bonus_derivatives(data, thetas)
-        hessian = curvature.matrix - self.weight * bonus.curvature.matrix
-        return Derivatives(grads - self.weight * bonus.grads, Dense(hessian))
+        weight = self._weight(data)
+        hessian = curvature.matrix - weight * bonus.curvature.matrix
+        return Derivatives(grads - weight * bonus.grads, Dense(hessian))
 
     def expectations(self, key: Key[Array, ""], data: FeelGoodData, mean: Vector, sqrt_cov: Matrix) -> Expectations:
         """Those of the base potential, minus those of the bonus from a mirrored pair of draws."""
@@ -189,8 +205,9 @@ class FeelGood(Potential):
         base = self.base.expectations(base_key, data.base, mean, sqrt_cov)
         offset = sqrt_cov @ jax.random.normal(draw_key, mean.shape, mean.dtype)
         grads, bonus = self._bonus_derivatives(data, jnp.stack([mean + offset, mean - offset]))
-        hessian = base.hessian - self.weight * bonus.matrix
-        return Expectations(base.grad - self.weight * jnp.mean(grads, axis=0), hessian)
+        weight = self._weight(data)
+        hessian = base.hessian - weight * bonus.matrix
+        return Expectations(base.grad - weight * jnp.mean(grads, axis=0), hessian)
 
     def largest_curvature(self, data: FeelGoodData, theta: Vector, sqrt_cov: Spread | None = None) -> Scalar:
         """That of the base potential plus, for each round, at most w (bend * max_a |grad f_a|^2 + max_a |hess f_a|).
@@ -213,7 +230,12 @@ class FeelGood(Potential):
             return weight @ jax.vmap(bound)(self._menus(rows, offered))
 
         base = self.base.largest_curvature(data.base, theta, sqrt_cov)
-        return base + self.weight * data.rounds.inflation * data.rounds.sum(term)
+        return base + self._weight(data) * data.rounds.inflation * data.rounds.sum(term)
+
+    def _weight(self, data: FeelGoodData) -> Scalar:
+        """The weight of a stored round: w, and larger by t / n where n stored rounds stand for t."""
+        seen, stored = self.base.count(data.base), jnp.maximum(data.rounds.count, 1)
+        return self.weight * jnp.maximum(seen / stored, 1.0)
 
     def _bonus_derivatives(self, data: FeelGoodData, thetas: Float[Array, "points params"]) -> Derivatives:
         def term(rows: Float[Array, "n d"], offered: Float[Array, " n"], weight: Float[Array, " n"]) -> Derivatives:
@@ -243,7 +265,7 @@ def feel_good_potential(
     cap: Scalar | float,
     smoothing: Scalar | float = 0.0,
     num_arms: int,
-    **data: Unpack[SampleOptions],
+    **data: Unpack[DataOptions],
 ) -> FeelGood:
     """The feel-good potential over `base`: plain, or smoothed if `smoothing` is not 0.
 
@@ -273,7 +295,7 @@ def feel_good_potential(
         inverse_temperature=base.inverse_temperature,
         prior=base.prior,
         num_arms=num_arms,
-        buffer=buffer(capacity=data.get("capacity"), window=data.get("window")),
+        buffer=buffer(capacity=data.get("capacity"), window=data.get("window") or data.get("fold_after")),
         batch_size=data.get("minibatch"),
     )
 
@@ -292,7 +314,7 @@ def fg_ts(
     num_steps: int = 10,
     step_rule: str | steps.StepRule = "safe",
     num_arms: int = 64,
-    **data: Unpack[SampleOptions],
+    **data: Unpack[DataOptions],
 ) -> policies.Thompson:
     """FG-TS: Thompson sampling from a posterior with a bonus for parameters under which past rounds look rewarding.
 

@@ -23,7 +23,7 @@ from vits.algorithms.exact import Exact, ExactState
 from vits.inference.base import Posterior
 from vits.inference.guards import RESOLUTION, epsilon, exploded, guarded
 from vits.models import Glm, RewardModel
-from vits.potentials import WIDE, Centre, Data, DataOptions, Potential, Quadratic
+from vits.potentials import Centre, Data, DataOptions, Potential, Quadratic
 from vits.potentials.autodiff import MARGIN
 from vits.potentials.leading import power_iteration
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector, all_finite, first_reason, new_info
@@ -233,11 +233,6 @@ def lmc_ts(
     Reference:
         Xu, Zheng, Mazumdar, Azizzadenesheli and Anandkumar, "Langevin Monte Carlo for contextual bandits", ICML 2022.
     """
-    if data.get("fold_after") is not None and not (isinstance(model, Glm) and model.num_params <= WIDE):
-        raise ValueError(
-            "fold_after must be left out, because a chain folds only generalised linear models with at most "
-            f"{WIDE:,} parameters, but is {data['fold_after']}"
-        )
     is_flat = preconditioner == "none"
     potential = potentials.potential(model, inverse_temperature, prior_precision, matrix_free=is_flat, **data)
     rule = steps.resolve(step_rule, step_size)

@@ -8,10 +8,13 @@ The model of an arm's rewards, with the noise scale of every component unknown:
 Mean field, q = prod_i q(z_i) q(pi) prod_k q(w_k, sigma2_k), gives factors of the same forms. A sweep sets the
 responsibilities r_ik = q(z_i = k) from the factors, and then the factors from the responsibilities.
 
+A folded observation keeps the responsibilities that it had when it left the history, so sums stand for it.
+
 Reference: Urteaga and Wiggins, "Variational inference for the multi-armed contextual bandit", AISTATS 2018.
 """
 
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import ClassVar, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -21,12 +24,12 @@ from typing_extensions import Unpack
 
 from vits import linalg, models, policies, potentials, validate
 from vits.algorithms.exact import shrunk
-from vits.history import Buffer, History, buffer
+from vits.history import Buffer, History, SlidingHistory, buffer
 from vits.inference.base import Posterior
 from vits.inference.guards import guarded, is_unresolved
 from vits.inference.per_arm import PerArm
 from vits.linalg import normal
-from vits.potentials import BufferOptions, Prior
+from vits.potentials import FoldOptions, Prior
 from vits.types import Info, Observation, Reason, Scalar, Vector
 
 
@@ -54,13 +57,24 @@ class Statistics(NamedTuple):
     cross: Float[Array, "components params"]
     square: Float[Array, " components"]
 
+    def around(self, move: Float[Array, "components params"]) -> "Statistics":
+        """The same sums with the residuals e - x' move, after every u has moved."""
+        drift = jnp.einsum("kij,kj->ki", self.gram, move)
+        cross = self.cross - drift
+        square = self.square - jnp.sum(move * (self.cross + cross), axis=1)
+        return self._replace(cross=cross, square=jnp.maximum(square, 0.0))
+
 
 class MixtureState(NamedTuple):
-    """The factors, the means of their priors, and the data seen; a single component stores no data."""
+    """The factors, the means of their priors, and the data seen; a single component stores no data.
+
+    `folded` has the sums over folded observations, around the means of the factors.
+    """
 
     factors: MixtureFactors
     prior_mean: Float[Array, "components params"]
     history: History | None
+    folded: Statistics | None = None
 
 
 class Mixture(Posterior):
@@ -78,6 +92,7 @@ class Mixture(Posterior):
     num_components: int
     num_steps: int
     buffer: Buffer
+    folds: bool = False
     num_matrices: ClassVar[int] = 6
 
     def init(self, key: Key[Array, ""]) -> MixtureState:
@@ -96,19 +111,20 @@ class Mixture(Posterior):
             shape=self.prior_shape * each,
             scale=self.prior_scale * each,
         )
-        return MixtureState(factors, means, self.buffer.init(mean.shape[0]) if self.num_components > 1 else None)
+        if self.num_components == 1:
+            return MixtureState(factors, means, None)
+        folded = Statistics(0.0 * each, jnp.zeros_like(factors.sqrt_cov), jnp.zeros_like(means), 0.0 * each)
+        return MixtureState(factors, means, self.buffer.init(mean.shape[0]), folded if self.folds else None)
 
     def update(self, key: Key[Array, ""], state: MixtureState, observation: Observation) -> tuple[MixtureState, Info]:
         """Add the observation, then sweep; with one component the posterior has a closed form."""
-        factors, prior_mean, history = state
-        if history is None:
-            new = state._replace(factors=conjugate_update(factors, observation))
+        if state.history is None:
+            new = state._replace(factors=conjugate_update(state.factors, observation))
         else:
-            data = history.append(observation)
-            factors = jax.lax.fori_loop(
-                0, self.num_steps, lambda _, factors: self.sweep(factors, prior_mean, data), factors
-            )
-            new = MixtureState(factors, prior_mean, data)
+            seen = state._replace(history=state.history.append(observation))
+            if seen.folded is not None:
+                seen = seen._replace(folded=self._fold(seen.factors, seen.folded, cast(SlidingHistory, seen.history)))
+            new = jax.lax.fori_loop(0, self.num_steps, lambda _, each: self._swept(each), seen)
         # The noise estimate from before this reward, because an outlier would widen the new one until the check passes.
         noise = jnp.sqrt(state.factors.scale / state.factors.shape)
         failures = {Reason.UNRESOLVED: is_unresolved(new.factors.mean, noise[:, None, None] * new.factors.sqrt_cov)}
@@ -124,8 +140,25 @@ class Mixture(Posterior):
         draws = mean + sigma[:, None] * jnp.einsum("kij,kj->ki", sqrt_cov, eps)
         return (weight / jnp.sum(weight)) @ draws
 
+    def _swept(self, state: MixtureState) -> MixtureState:
+        """A state after one sweep."""
+        assert state.history is not None
+        factors = self.sweep(state.factors, state.prior_mean, state.history, state.folded)
+        folded = None if state.folded is None else state.folded.around(factors.mean - state.factors.mean)
+        return state._replace(factors=factors, folded=folded)
+
+    def _fold(self, factors: MixtureFactors, folded: Statistics, history: SlidingHistory) -> Statistics:
+        """Add the row that has left the history, if the history was full."""
+        x, y = history.evicted
+        was_full = (history.seen > history.capacity).astype(y.dtype)
+        return jax.tree.map(jnp.add, folded, statistics(factors, x[None], y[None], was_full[None]))
+
     def sweep(
-        self, factors: MixtureFactors, prior_mean: Float[Array, "components params"], history: History
+        self,
+        factors: MixtureFactors,
+        prior_mean: Float[Array, "components params"],
+        history: History,
+        folded: Statistics | None = None,
     ) -> MixtureFactors:
         """One round of mean-field updates: responsibilities, then all factors.
 
@@ -137,18 +170,7 @@ class Mixture(Posterior):
         where d -> 0 as the sweeps converge, and the subtracted term never exceeds the sum before it.
         """
 
-        def term(x: Float[Array, "n d"], y: Float[Array, " n"], present: Float[Array, " n"]) -> Statistics:
-            residuals = y[None, :] - factors.mean @ x.T
-            r = jax.nn.softmax(log_responsibilities(factors, x, residuals), axis=0) * present[None, :]
-            weighted = r[:, :, None] * x[None, :, :]
-            return Statistics(
-                total=jnp.sum(r, axis=1),
-                gram=jnp.einsum("kni,nj->kij", weighted, x),
-                cross=jnp.einsum("kni,kn->ki", weighted, residuals),
-                square=jnp.sum(r * residuals**2, axis=1),
-            )
-
-        total, gram, cross, square = history.sum(term)
+        total, gram, cross, square = history.sum(partial(statistics, factors), folded)
         prior_precision = self.prior.matrix
         away = prior_mean - factors.mean
         pull = cross + away @ prior_precision
@@ -163,6 +185,21 @@ class Mixture(Posterior):
             shape=self.prior_shape + 0.5 * total,
             scale=self.prior_scale + 0.5 * jnp.maximum(before - jnp.sum(whitened**2, axis=1), 0.0),
         )
+
+
+def statistics(
+    factors: MixtureFactors, x: Float[Array, "n d"], y: Float[Array, " n"], present: Float[Array, " n"]
+) -> Statistics:
+    """The sums over some rows; `present` is 0 for rows that are empty."""
+    residuals = y[None, :] - factors.mean @ x.T
+    r = jax.nn.softmax(log_responsibilities(factors, x, residuals), axis=0) * present[None, :]
+    weighted = r[:, :, None] * x[None, :, :]
+    return Statistics(
+        total=jnp.sum(r, axis=1),
+        gram=jnp.einsum("kni,nj->kij", weighted, x),
+        cross=jnp.einsum("kni,kn->ki", weighted, residuals),
+        square=jnp.sum(r * residuals**2, axis=1),
+    )
 
 
 def log_responsibilities(
@@ -210,7 +247,7 @@ def vts(
     prior_scale: Scalar | float = 1.0,
     prior_weight: Scalar | float = 1.0,
     separation: Scalar | float = 1.0,
-    **data: Unpack[BufferOptions],
+    **data: Unpack[FoldOptions],
 ) -> policies.Thompson:
     """VTS: for every arm a variational mixture of linear regressions with unknown noise.
 
@@ -226,8 +263,8 @@ def vts(
         prior_scale: beta0; sqrt(beta0 / alpha0) is the expected noise, in the unit of the rewards.
         prior_weight: gamma0.
         separation: spread of the components' prior means around u0, in prior standard deviations.
-        data: prior (u0, V0 in units of the noise variance), window (of an arm), capacity; see
-            `vits.potentials.BufferOptions`.
+        data: prior (u0, V0 in units of the noise variance), window (of an arm), fold_after (of an arm), capacity; see
+            `vits.potentials.FoldOptions`.
 
     Example:
         >>> import vits
@@ -244,7 +281,8 @@ def vts(
     positive = {"prior_shape": prior_shape, "prior_scale": prior_scale, "prior_weight": prior_weight}
     for name, value in (positive | {"separation": separation}).items():
         validate.positive(name, value)
-    prior, window = data.get("prior"), data.get("window")
+    prior, window, fold_after = data.get("prior"), data.get("window"), data.get("fold_after")
+    potentials.check_folding(fold_after, window=window, capacity=data.get("capacity"))
     if window is not None and num_components == 1:
         raise ValueError(f"window needs num_components of at least 2, since one keeps no data, but is {window}")
     ridge = potentials.ridge_prior(model.num_params, inverse_temperature=1.0, prior_precision=prior_precision)
@@ -254,6 +292,7 @@ def vts(
         separation=jnp.asarray(separation, float),
         num_components=num_components,
         num_steps=num_steps,
-        buffer=buffer(capacity=data.get("capacity"), window=window),
+        buffer=buffer(capacity=data.get("capacity"), window=window if fold_after is None else fold_after),
+        folds=fold_after is not None,
     )
     return policies.Thompson(model, PerArm(mixture, num_arms))

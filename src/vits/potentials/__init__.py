@@ -49,6 +49,7 @@ __all__ = [
     "Dense",
     "Derivatives",
     "Expectations",
+    "FoldOptions",
     "GlmPotential",
     "LowRank",
     "Potential",
@@ -83,6 +84,16 @@ class BufferOptions(WindowOptions, total=False):
     """Buffer size for models that store data; `vits.simulate` sets it from its horizon, an agent as data arrive."""
 
 
+class FoldOptions(BufferOptions, total=False):
+    """Options of an algorithm that can also fold old observations."""
+
+    fold_after: int | None
+    """Keep the last `fold_after` observations as they are and older ones as quadratic expansions around the posterior
+    of the time when they became old; a round then costs the same at every t. Exact for linear models and close for
+    logistic and Poisson models. For other models it is as good as the posterior was when they became old, so keep
+    enough of them to train the model (agents keep 1024)."""
+
+
 class SampleOptions(BufferOptions, total=False):
     """Options of an algorithm that can also work on a sample of the data."""
 
@@ -92,14 +103,8 @@ class SampleOptions(BufferOptions, total=False):
     round then, and need many times more observations than parameters in a minibatch."""
 
 
-class DataOptions(SampleOptions, total=False):
-    """All options: those of an algorithm that can also fold old observations."""
-
-    fold_after: int | None
-    """Keep the last `fold_after` observations as they are and older ones as quadratic expansions around the posterior
-    of the time when they became old; a round then costs the same at every t. Exact for linear models and close for
-    logistic and Poisson models. For other models it is as good as the posterior was when they became old, so keep
-    enough of them to train the model (agents keep 1024)."""
+class DataOptions(SampleOptions, FoldOptions, total=False):
+    """All options."""
 
 
 def potential(
@@ -142,8 +147,12 @@ def potential(
     form = _curvature_form(curvature, model)
     if by_layers and form is gauss_newton and isinstance(model, models.Mlp):
         form = gauss_newton_by_layers
-    if fold_after is not None:
-        _check_folding(fold_after, window=window, minibatch=minibatch, capacity=capacity)
+    check_folding(fold_after, window=window, minibatch=minibatch, capacity=capacity)
+    if fold_after is not None and matrix_free and not (isinstance(model, models.Glm) and model.num_params <= WIDE):
+        raise ValueError(
+            "fold_after must be left out, because an algorithm without matrices folds only generalised linear models "
+            f"with at most {WIDE:,} parameters, but is {fold_after}"
+        )
     store = buffer(capacity=capacity, window=window if fold_after is None else fold_after)
     is_summed = window is None and minibatch is None and not (matrix_free and model.num_params > WIDE)
     if isinstance(model, models.Linear) and is_summed:
@@ -169,7 +178,10 @@ def potential(
     )
 
 
-def _check_folding(fold_after: int, **others: int | None) -> None:
+def check_folding(fold_after: int | None, **others: int | None) -> None:
+    """Refuse what does not go with folding, if there is any."""
+    if fold_after is None:
+        return
     validate.count("fold_after", fold_after)
     for name, value in others.items():
         if value is not None:

@@ -92,7 +92,7 @@ class Centre(NamedTuple):
     """The centre around which folded observations are expanded: N(mean, B B') with B = sqrt_cov, or a point."""
 
     mean: Vector
-    sqrt_cov: Matrix | None = None
+    sqrt_cov: Float[Array, "params columns"] | None = None
 
 
 class News(NamedTuple):
