@@ -194,7 +194,7 @@ class TheoryExperiment(Experiment):
         regret = regret[:, np.all(np.isfinite(regret), axis=0)]
         design = np.array([[1.0, np.log(T), np.log(d)] for d, T in settings])
         _, alpha, beta = np.linalg.lstsq(design, np.log(regret), rcond=None)[0]
-        return {"T": _interval(alpha), "d": _interval(beta)}
+        return {"T": Growth(*compare.interval(alpha)), "d": Growth(*compare.interval(beta))}
 
     def _regret(self, found: Results, dim: int, horizon: int, algorithm: str) -> Float[np.ndarray, " seeds"]:
         return results.final_regret(found.cells[label(dim, horizon), algorithm])
@@ -203,15 +203,6 @@ class TheoryExperiment(Experiment):
 def label(dim: int, horizon: int) -> str:
     """The name of a setting."""
     return f"d={dim}, T={horizon}"
-
-
-def _interval(exponents: Float[np.ndarray, " seeds"]) -> Growth:
-    """Mean and 95 % interval, which is unbounded with fewer than two seeds."""
-    if len(exponents) < 2:
-        return Growth(float(np.mean(exponents)) if len(exponents) else np.nan, -np.inf, np.inf)
-    mean, error = float(np.mean(exponents)), float(np.std(exponents, ddof=1) / np.sqrt(len(exponents)))
-    margin = compare.half_width(error, len(exponents))
-    return Growth(mean, mean - margin, mean + margin)
 
 
 EXPERIMENT = TheoryExperiment(
