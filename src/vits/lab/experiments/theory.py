@@ -36,7 +36,7 @@ from vits import algorithms, environments, models, steps, validate
 from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.experiments.bandit import regret_row, trace_arrays
-from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.experiments.base import Advance, Cell, Experiment, chunked
 from vits.lab.results import READINGS, Claim, Results, Row
 from vits.simulation import simulate
 
@@ -95,15 +95,14 @@ class TheoryExperiment(Experiment):
         validate.count("max_steps", self.max_steps)
         validate.run_size(self.seeds, self.horizon, len(self.dims) * len(self.horizons) * len(self.algorithms))
         return [
-            self._cell(dim, horizon, algorithm, range(first, min(first + chunk, self.seeds)))
+            self._cell(dim, horizon, algorithm, seeds)
             for dim in self.dims
             for horizon in self.horizons
-            for chunk in [max(CHUNK // horizon, 1)]
             for algorithm in self.algorithms
-            for first in range(0, self.seeds, chunk)
+            for seeds in chunked(range(self.seeds), max(CHUNK // horizon, 1))
         ]
 
-    def _cell(self, dim: int, horizon: int, algorithm: str, seeds: range) -> Cell:
+    def _cell(self, dim: int, horizon: int, algorithm: str, seeds: list[int]) -> Cell:
         hyperparameters: dict[str, Any] = {
             "inverse_temperature": steps.theory_inverse_temperature(
                 dim=dim, horizon=horizon, prior_precision=PRIOR_PRECISION, noise=self.noise
