@@ -97,14 +97,8 @@ class PairedVerdict(NamedTuple):
             return f"{pairs} pairs are too few"
         bounds = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
         text = f"{mean:+.1f}{bounds} against {reference:.1f} after {pairs:,} seeds, {100.0 * self.won:.0f} % won"
-        return text if self.verdict != INCONCLUSIVE else f"{text}, {self.outlook}"
-
-    @property
-    def outlook(self) -> str:
-        """The number of pairs that would decide, in words."""
-        if self.needed is None:
-            return "more than ten million seeds would decide"
-        return f"about {self.needed:,} seeds would decide"
+        outlook = "more than ten million" if self.needed is None else f"about {self.needed:,}"
+        return text if self.verdict != INCONCLUSIVE else f"{text}, {outlook} seeds would decide"
 
 
 def claim(id: str, verdict: str, evidence: str, reading: str = BEST) -> Claim:
