@@ -24,7 +24,7 @@ def test_the_exact_posterior_is_found_to_be_exact(tmp_path):
     assert np.all(np.abs(found.ratio - 1.0) < 0.12)
     assert found.rejections == {}
     assert pictures.draw(found, tmp_path / "new" / "check.png").stat().st_size > 10_000
-    assert [row["parameter"] for row in found.figures(2)] == found.worst[:2]
+    np.testing.assert_array_equal(found.figures[:, 4:], np.column_stack([found.distance, found.ratio]))
     assert "standard deviations of NUTS" in found.sentence
 
 

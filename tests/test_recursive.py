@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vits
-from vits.inference import recursive
+from vits.algorithms import laplace
 from vits.types import Observation
 
 LINEAR = vits.models.custom(
@@ -31,14 +31,14 @@ def learned(policy, features, rewards):
 def test_a_row_is_added_to_the_precision():
     keys = jax.random.split(jax.random.key(0), 2)
     B, w = jax.random.normal(keys[0], (6, 6)), 3.0 * jax.random.normal(keys[1], (6,))
-    new = recursive.with_row(B, w)
+    new = laplace.with_row(B, w)
     expected = np.linalg.inv(np.linalg.inv(np.asarray(B @ B.T, float)) + np.outer(w, w))
     np.testing.assert_allclose(new @ new.T, expected, rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(recursive.with_row(B, jnp.zeros(6)), B)
+    np.testing.assert_array_equal(laplace.with_row(B, jnp.zeros(6)), B)
 
 
 def test_the_curvature_is_recomputed_eight_times_in_every_doubling():
-    due = [count for count in range(1, 1025) if bool(recursive._is_due(jnp.asarray(count)))]
+    due = [count for count in range(1, 1025) if bool(laplace._is_due(jnp.asarray(count)))]
     assert due[:16] == list(range(1, 17))
     for first in (16, 64, 512):
         assert sum(first < count <= 2 * first for count in due) == 8

@@ -315,7 +315,7 @@ def check(
         algorithm,
         **{name: value for name, value in given.items() if value is not None},
     )
-    console.print_table(out, tables.posteriors(algorithm, len(rows.rewards), found.figures()))
+    console.print_table(out, tables.posteriors(algorithm, len(rows.rewards), found.worst[:10], found.figures))
     out.print(found.sentence, soft_wrap=True)
     _print_pictures([pictures.draw(found, folder / "check.png")])
 

@@ -58,7 +58,8 @@ def write(path: str | Path, header: Mapping[str, Any], arrays: Arrays) -> None:
     """Write an agent: all of it or nothing, readable by the owner alone, and on disk when the call returns."""
     text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, header=text, **{name: _portable(array) for name, array in arrays.items()})
+    portable = {name: np.asarray(array, array.dtype.newbyteorder("<"), order="C") for name, array in arrays.items()}
+    np.savez(buffer, allow_pickle=False, header=text, **portable)
     content = buffer.getvalue()
     write_atomically(Path(path), first_line(VERSION, content) + content, private=True)
 
@@ -142,10 +143,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name is there twice")
     return found
-
-
-def _portable(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-    return np.ascontiguousarray(array, array.dtype.newbyteorder("<")).reshape(array.shape)
 
 
 def _shown(text: str | bytes) -> str:

@@ -68,9 +68,7 @@ def linear(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_s
         >>> vits.environments.linear(zeta=1.0).num_arms
         50
     """
-    validate.number("zeta", zeta)
-    validate.not_negative("zeta", zeta)
-    return _pool(zeta, jnp.sqrt(1.0 + jnp.square(zeta)), power=1, dim=dim, num_arms=num_arms, pool_size=pool_size)
+    return _pool(zeta, dim, num_arms, pool_size, power=1)
 
 
 def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, pool_size: int = 50) -> Pool:
@@ -81,17 +79,17 @@ def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, poo
         >>> vits.environments.quadratic(zeta=1.0).dim
         20
     """
+    return _pool(zeta, dim, num_arms, pool_size, power=2)
+
+
+def _pool(zeta: Scalar | float, dim: int, num_arms: int, pool_size: int, *, power: int) -> Pool:
     validate.number("zeta", zeta)
     validate.not_negative("zeta", zeta)
     validate.count("dim", dim)
-    noise = (1.0 + jnp.square(zeta)) * math.sqrt(3.0 + 6.0 / dim)
-    return _pool(zeta, noise, power=2, dim=dim, num_arms=num_arms, pool_size=pool_size)
-
-
-def _pool(zeta: Scalar | float, noise: Scalar, *, power: int, dim: int, num_arms: int, pool_size: int) -> Pool:
-    validate.count("dim", dim)
     validate.count("num_arms", num_arms)
     validate.count("pool_size", pool_size)
+    variance = 1.0 + jnp.square(zeta)  # of each feature
+    noise = jnp.sqrt(variance) if power == 1 else variance * math.sqrt(3.0 + 6.0 / dim)
     return Pool(
         zeta=jnp.asarray(zeta, float),
         noise=jnp.asarray(noise, float),

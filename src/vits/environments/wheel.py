@@ -1,7 +1,5 @@
 """The wheel bandit: a rare region of the contexts in which one risky arm pays much more than the safe one."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
@@ -12,10 +10,6 @@ from vits.environments.classification import ENCODINGS, Encoding, encoded_dim
 from vits.types import Round, Scalar
 
 NUM_ARMS = 5
-
-
-class WheelParams(NamedTuple):
-    """Nothing: all seeds play on the same wheel."""
 
 
 class Wheel(Environment):
@@ -34,11 +28,11 @@ class Wheel(Environment):
     num_arms: int
     dim: int
 
-    def init(self, key: Key[Array, ""]) -> WheelParams:
-        """Nothing."""
-        return WheelParams()
+    def init(self, key: Key[Array, ""]) -> tuple[()]:
+        """Nothing: all seeds play on the same wheel."""
+        return ()
 
-    def draw(self, key: Key[Array, ""], params: WheelParams, t: Int[Array, ""]) -> Round:
+    def draw(self, key: Key[Array, ""], params: tuple[()], t: Int[Array, ""]) -> Round:
         """A context, and the expected reward and the reward of each arm."""
         place_key, noise_key = jax.random.split(key)
         area, turn = jax.random.uniform(place_key, (2,))

@@ -97,14 +97,8 @@ class PairedVerdict(NamedTuple):
             return f"{pairs} pairs are too few"
         bounds = f" [{low:+.1f}, {high:+.1f}]" if np.isfinite(low) else ""
         text = f"{mean:+.1f}{bounds} against {reference:.1f} after {pairs:,} seeds, {100.0 * self.won:.0f} % won"
-        return text if self.verdict != INCONCLUSIVE else f"{text}, {self.outlook}"
-
-    @property
-    def outlook(self) -> str:
-        """The number of pairs that would decide, in words."""
-        if self.needed is None:
-            return "more than ten million seeds would decide"
-        return f"about {self.needed:,} seeds would decide"
+        outlook = "more than ten million" if self.needed is None else f"about {self.needed:,}"
+        return text if self.verdict != INCONCLUSIVE else f"{text}, {outlook} seeds would decide"
 
 
 def claim(id: str, verdict: str, evidence: str, reading: str = BEST) -> Claim:
@@ -263,13 +257,9 @@ def paired(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " other
 
     Seeds that failed in either (NaN), and those that only one has, are left out.
     """
-    difference, references = _differences(first, second)
-    pairs = len(difference)
-    if pairs < 2:
-        return Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
-    mean, error = float(np.mean(difference)), float(np.std(difference, ddof=1) / np.sqrt(pairs))
-    margin = half_width(error, pairs)
-    return Difference(mean, mean - margin, mean + margin, float(np.mean(references)), pairs)
+    differences, references = _differences(first, second)
+    reference = float(np.mean(references)) if len(references) else np.nan
+    return Difference(*interval(differences), reference, len(differences))
 
 
 def _differences(
@@ -281,9 +271,14 @@ def _differences(
     return first[both] - second[both], second[both]
 
 
-def half_width(error: float, count: int) -> float:
-    """Half of the interval around a mean of `count` values with this standard error, by Student's t."""
-    return float(error * special.stdtrit(count - 1, 0.5 * (1.0 + CONFIDENCE)))
+def interval(values: Float[np.ndarray, " values"]) -> tuple[float, float, float]:
+    """Mean, lower and upper end of Student's interval, which is unbounded with fewer than two values."""
+    count = len(values)
+    if count < 2:
+        return float(values[0]) if count else np.nan, -np.inf, np.inf
+    mean, error = float(np.mean(values)), float(np.std(values, ddof=1) / np.sqrt(count))
+    half = float(error * special.stdtrit(count - 1, 0.5 * (1.0 + CONFIDENCE)))
+    return mean, mean - half, mean + half
 
 
 def is_faster(first: float, second: float) -> str:

@@ -69,21 +69,11 @@ class PosteriorComparison(NamedTuple):
             f"The chains of NUTS agree to {self.agreement:.2f} standard deviations."
         )
 
-    def figures(self, most: int = 10) -> list[dict[str, Any]]:
-        """Means and standard deviations of both posteriors, for the worst parameters."""
+    @property
+    def figures(self) -> Float[np.ndarray, "params 6"]:
+        """For each parameter, the reference's mean and standard deviation, the algorithm's, the distance, the ratio."""
         means, deviations = self.draws.mean(axis=0), self.draws.std(axis=0)
-        return [
-            {
-                "parameter": i,
-                "NUTS mean": float(means[i]),
-                "NUTS sd": float(deviations[i]),
-                "mean": float(self.mean[i]),
-                "sd": float(self.deviation[i]),
-                "distance, sd": float(self.distance[i]),
-                "sd ratio": float(self.ratio[i]),
-            }
-            for i in self.worst[:most]
-        ]
+        return np.column_stack([means, deviations, self.mean, self.deviation, self.distance, self.ratio])
 
     @property
     def worst(self) -> list[int]:

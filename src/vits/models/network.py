@@ -241,9 +241,7 @@ def mlp(
     for width in hidden:
         validate.count("every width in hidden", width)
     if isinstance(activation, str):
-        if activation not in ACTIVATIONS:
-            raise validate.unknown("activation", activation, ACTIVATIONS)
-        activation = ACTIVATIONS[activation]
+        activation = validate.choice("activation", activation, ACTIVATIONS)
     validate.shape("activation(array)", _result("activation(array)", activation, jnp.zeros(1)), (1,))
     sizes: list[int | Any] = [dim, *hidden, "scalar" if outputs is None else outputs]
     key = jax.random.key(0)  # only the shapes matter

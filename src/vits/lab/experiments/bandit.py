@@ -16,7 +16,7 @@ from vits.environments.base import Environment
 from vits.files import Arrays
 from vits.lab import results
 from vits.lab.experiments import tuned
-from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.experiments.base import Advance, Cell, Experiment, chunked
 from vits.lab.results import BEST, WRITTEN, Key, Row
 from vits.policies import Policy
 from vits.simulation import Trace, simulate, simulate_each
@@ -173,10 +173,9 @@ class RegretExperiment(Experiment):
             for cell in self._chunks(world, stage, contender.within(world), content, count)
         ]
 
-    def _chunks(self, world: World, stage: Stage, contender: Contender, content: list[Any], count: int) -> list[Cell]:
-        """The cells of a contender in a world: one per chunk of seeds."""
-        entrant = self.entrant(stage, contender)
-        settings = [
+    def cell_settings(self, world: World, contender: Contender, content: list[Any]) -> list[Any]:
+        """What the numbers of a contender's cells in a world depend on, apart from their seeds."""
+        return [
             {**dataclasses.asdict(world), "hyperparameters": None},
             dataclasses.asdict(contender),
             dataclasses.asdict(contender.model or self.model),
@@ -184,8 +183,12 @@ class RegretExperiment(Experiment):
             self.seed,
             *content,
         ]
+
+    def _chunks(self, world: World, stage: Stage, contender: Contender, content: list[Any], count: int) -> list[Cell]:
+        """The cells of a contender in a world: one per chunk of seeds."""
+        entrant = self.entrant(stage, contender)
+        settings = self.cell_settings(world, contender, content)
         numbers = [i if i < TUNING.start else i + len(TUNING) for i in range(count)]
-        chunks = [numbers[i : i + self.chunk] for i in range(0, count, self.chunk)]
         return [
             Cell(
                 environment=world.label,
@@ -196,7 +199,7 @@ class RegretExperiment(Experiment):
                 settings=settings,
                 compute=functools.partial(self.compute, entrant, seeds),
             )
-            for seeds in chunks
+            for seeds in chunked(numbers, self.chunk)
         ]
 
     def compute(self, entrant: Entrant, seeds: list[int], progress: Advance) -> Arrays:

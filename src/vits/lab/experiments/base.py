@@ -40,6 +40,11 @@ class Cell(NamedTuple):
         return self.environment, self.algorithm
 
 
+def chunked(seeds: Sequence[int], size: int) -> list[list[int]]:
+    """The seeds in groups of `size`, the last of which may be smaller."""
+    return [list(seeds[first : first + size]) for first in range(0, len(seeds), size)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Experiment(abc.ABC):
     """Frozen settings that can be imported, shrunk and tested."""

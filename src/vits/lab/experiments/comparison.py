@@ -87,7 +87,6 @@ class ComparisonExperiment(BanditExperiment):
 
     @override
     def row(self, cell: Cell, arrays: Arrays) -> Row:
-        """Regret and its growth, or the time of a round."""
         if "regret" in arrays:
             growth = _growth_with_rounds(arrays)
             return regret_row(*cell.key, cell.hyperparameters, arrays, growth_with_rounds=growth)

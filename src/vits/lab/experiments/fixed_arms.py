@@ -39,7 +39,6 @@ class FixedLinear(FixedArmsExperiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """VITS-I and VITS-II close to LinTS, better than LMC-TS and VTS."""
         statements = [
             statement(world, name, rival)
             for world in self.judged[-1:]

@@ -141,7 +141,6 @@ class KLExperiment(TargetExperiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """The three conclusions of the paper's appendix, in both readings."""
         scores = (self._alike, self._linear, self._fewer)
         return [claim for reading in READ for score in scores if (claim := score(found, reading)) is not None]
 

@@ -22,7 +22,6 @@ class LinearExperiment(BanditExperiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """What the paper says of figure 1."""
         if len(self.judged) != 2:
             return []
         ill, well = self.judged

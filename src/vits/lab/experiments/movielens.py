@@ -67,7 +67,6 @@ class MovieLensExperiment(RegretExperiment):
 
     @override
     def stage(self, world: World) -> Stage:
-        """The movies; every seed has a prior from those it drew."""
         assert isinstance(world, MovieWorld)
         environment = from_factors([each.factors for each in self._factorised], **world.arguments)
 
@@ -112,7 +111,6 @@ class MovieLensExperiment(RegretExperiment):
 
     @override
     def claims(self, found: Results) -> list[Claim]:
-        """LinTS is worst; VITS is slightly better than LMC-TS and cheaper."""
         variants, (world, *others) = ("vits_ii", "vits_ii_hf"), self.judged
         if others:
             return []

@@ -8,7 +8,7 @@ import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from typing_extensions import override
@@ -29,13 +29,6 @@ MOST_LOSSES = 20
 
 WAIT = 1.0
 """Seconds between two updates of the lines about nodes."""
-
-
-class Failure(NamedTuple):
-    """A cell that was given up, and why."""
-
-    cell: Cell
-    reason: str
 
 
 class Waiting:
@@ -101,7 +94,7 @@ class Ray(Engine):
         )
         waiting, running = Waiting(cells, self._seconds), dict[Any, int]()
         failures, losses = Counter[int](), Counter[int]()
-        given_up: list[Failure] = []
+        given_up: list[str] = []
         try:
             while waiting or running:
                 while waiting and len(running) < _room(ray, self._cores):
@@ -110,28 +103,26 @@ class Ray(Engine):
                     running[task.remote(content, order, index)] = index
                 for ref in ray.wait(list(running), timeout=WAIT)[0]:
                     index = running.pop(ref)
+                    cell = cells[index]
                     try:
                         done = ray.get(ref)
                     except ray.exceptions.RayTaskError as error:
                         if isinstance(error.cause, ray_worker.WrongSoftware):
                             raise EngineError(str(error.cause)) from None
-                        failures[index] += 1
-                        if failures[index] < MOST_FAILURES:
-                            waiting.push(index)
-                        else:
-                            cause = error.cause
-                            given_up.append(Failure(cells[index], f"{type(cause).__name__}: {cause}"))
+                        times, most, reason = failures, MOST_FAILURES, f"{type(error.cause).__name__}: {error.cause}"
                     except ray.exceptions.RayError as error:  # its worker or its node is gone
-                        losses[index] += 1
-                        if losses[index] < MOST_LOSSES:
-                            waiting.push(index)
-                        else:
-                            given_up.append(Failure(cells[index], f"its worker was lost {MOST_LOSSES} times: {error}"))
+                        times, most, reason = losses, MOST_LOSSES, f"its worker was lost {MOST_LOSSES} times: {error}"
                     else:
                         waiting.measured(index, done.seconds)
                         self._done[done.node] += 1
-                        monitor.advance(cells[index].cost)
-                        yield cells[index], done.arrays
+                        monitor.advance(cell.cost)
+                        yield cell, done.arrays
+                        continue
+                    times[index] += 1
+                    if times[index] < most:
+                        waiting.push(index)
+                    else:
+                        given_up.append(f"{cell.environment}, {cell.algorithm}, {cell.chunk}: {reason}")
                 monitor.nodes(self._lines(ray))
         finally:
             if running:  # an error, or Ctrl-C
@@ -139,7 +130,8 @@ class Ray(Engine):
                     ray.cancel(ref, force=True)
                 ray.shutdown()
         if given_up:
-            raise EngineError(_report(given_up, len(cells)))
+            outcome = f"{len(given_up)} of {len(cells)} cells failed; the others are stored"
+            raise EngineError("\n  ".join([f"{outcome}, and the same command tries again", *given_up]))
 
     def _lines(self, ray: Any) -> list[str]:
         """One line per node of the cluster; nodes that left are named if they computed a cell."""
@@ -208,10 +200,3 @@ def _room(ray: Any, cores: int) -> int:
     """The number of tasks to submit: one for every core, and a few more that start as soon as a core is free."""
     places = int(ray.cluster_resources().get("CPU", 0)) // cores
     return places + max(2, places // 8)
-
-
-def _report(failures: Sequence[Failure], total: int) -> str:
-    errors = [f"{cell.environment}, {cell.algorithm}, {cell.chunk}: {reason}" for cell, reason in failures]
-    return "\n  ".join(
-        [f"{len(failures)} of {total} cells failed; the others are stored, and the same command tries again", *errors]
-    )

@@ -37,12 +37,12 @@ def less(world: str, first: str, second: str, *, margin: float = ALIKE) -> State
     return _regrets("<", compare.less, world, first, second, margin)
 
 
-def alike(world: str, first: str, second: str, *, margin: float = ALIKE) -> Statement:
+def alike(world: str, first: str, second: str) -> Statement:
     """In a world, two algorithms have about the same final regret."""
-    return _regrets("~", compare.alike, world, first, second, margin)
+    return _regrets("~", compare.alike, world, first, second)
 
 
-def _regrets(sign: str, rule: Ends, world: str, first: str, second: str, margin: float) -> Statement:
+def _regrets(sign: str, rule: Ends, world: str, first: str, second: str, margin: float = ALIKE) -> Statement:
     keys = (world, first), (world, second)
     values = lambda found: (final(found, keys[0]), final(found, keys[1]))  # noqa: E731
     return Statement(f"{world}: {first} {sign} {second}", rule, keys, values, margin)

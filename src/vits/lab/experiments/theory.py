@@ -36,7 +36,7 @@ from vits import algorithms, environments, models, steps, validate
 from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.experiments.bandit import regret_row, trace_arrays
-from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.experiments.base import Advance, Cell, Experiment, chunked
 from vits.lab.results import READINGS, Claim, Results, Row
 from vits.simulation import simulate
 
@@ -95,15 +95,14 @@ class TheoryExperiment(Experiment):
         validate.count("max_steps", self.max_steps)
         validate.run_size(self.seeds, self.horizon, len(self.dims) * len(self.horizons) * len(self.algorithms))
         return [
-            self._cell(dim, horizon, algorithm, range(first, min(first + chunk, self.seeds)))
+            self._cell(dim, horizon, algorithm, seeds)
             for dim in self.dims
             for horizon in self.horizons
-            for chunk in [max(CHUNK // horizon, 1)]
             for algorithm in self.algorithms
-            for first in range(0, self.seeds, chunk)
+            for seeds in chunked(range(self.seeds), max(CHUNK // horizon, 1))
         ]
 
-    def _cell(self, dim: int, horizon: int, algorithm: str, seeds: range) -> Cell:
+    def _cell(self, dim: int, horizon: int, algorithm: str, seeds: list[int]) -> Cell:
         hyperparameters: dict[str, Any] = {
             "inverse_temperature": steps.theory_inverse_temperature(
                 dim=dim, horizon=horizon, prior_precision=PRIOR_PRECISION, noise=self.noise
@@ -194,7 +193,7 @@ class TheoryExperiment(Experiment):
         regret = regret[:, np.all(np.isfinite(regret), axis=0)]
         design = np.array([[1.0, np.log(T), np.log(d)] for d, T in settings])
         _, alpha, beta = np.linalg.lstsq(design, np.log(regret), rcond=None)[0]
-        return {"T": _interval(alpha), "d": _interval(beta)}
+        return {"T": Growth(*compare.interval(alpha)), "d": Growth(*compare.interval(beta))}
 
     def _regret(self, found: Results, dim: int, horizon: int, algorithm: str) -> Float[np.ndarray, " seeds"]:
         return results.final_regret(found.cells[label(dim, horizon), algorithm])
@@ -203,15 +202,6 @@ class TheoryExperiment(Experiment):
 def label(dim: int, horizon: int) -> str:
     """The name of a setting."""
     return f"d={dim}, T={horizon}"
-
-
-def _interval(exponents: Float[np.ndarray, " seeds"]) -> Growth:
-    """Mean and 95 % interval, which is unbounded with fewer than two seeds."""
-    if len(exponents) < 2:
-        return Growth(float(np.mean(exponents)) if len(exponents) else np.nan, -np.inf, np.inf)
-    mean, error = float(np.mean(exponents)), float(np.std(exponents, ddof=1) / np.sqrt(len(exponents)))
-    margin = compare.half_width(error, len(exponents))
-    return Growth(mean, mean - margin, mean + margin)
 
 
 EXPERIMENT = TheoryExperiment(

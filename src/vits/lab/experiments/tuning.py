@@ -23,7 +23,7 @@ from vits.files import Arrays
 from vits.lab import compare, results
 from vits.lab.compare import HOLDS
 from vits.lab.experiments.bandit import TUNING, Contender, Entrant, RegretExperiment, Stage, World, regret_row
-from vits.lab.experiments.base import Advance, Cell, Experiment
+from vits.lab.experiments.base import Advance, Cell, Experiment, chunked
 from vits.lab.results import BEST, DEFAULT, GRID, WRITTEN, Claim, Results, Row
 
 
@@ -158,48 +158,39 @@ class Tuning(Experiment):
         self, world: World, stage: Stage, contender: Contender, content: list[Any], found: Results | None
     ) -> Iterable[Cell]:
         experiment, points = self.experiment, self.points(contender)
-        chunk = min(CHUNK, experiment.chunk)
         arrays = None if found is None else found.cells.get((world.label, contender.label + GRID))
         race, seen = self.race(len(points), arrays), _played(arrays)
 
         @functools.cache
-        def entrant_of(label: str, setting: int) -> tuple[Contender, Entrant]:
-            chosen = dataclasses.replace(contender, label=label, hyperparameters=points[setting])
+        def entrant_of(setting: int) -> tuple[Contender, Entrant]:
+            chosen = dataclasses.replace(contender, hyperparameters=points[setting])
             return chosen, experiment.entrant(stage, chosen)
 
-        def cell(label: str, setting: int, seeds: range) -> Cell:
-            chosen, entrant = entrant_of(label, setting)
-            model = dataclasses.asdict(contender.model or experiment.model)
-            compute = self._tune if label.endswith(GRID) else experiment.compute
-            arguments = (entrant, setting, seeds) if label.endswith(GRID) else (entrant, list(seeds))
+        def cell(suffix: str, setting: int, seeds: list[int]) -> Cell:
+            chosen, entrant = entrant_of(setting)
+            if suffix == GRID:
+                compute = functools.partial(self._tune, entrant, setting, seeds)
+            else:
+                compute = functools.partial(experiment.compute, entrant, seeds)
             return Cell(
                 environment=world.label,
-                algorithm=label,
+                algorithm=contender.label + suffix,
                 chunk=f"{setting}--{seeds[0]}-{seeds[-1]}",
                 hyperparameters=chosen.hyperparameters,
                 cost=len(seeds) * experiment.horizon,
-                settings=[
-                    {**dataclasses.asdict(world), "hyperparameters": None},
-                    {**dataclasses.asdict(chosen), "label": contender.label},
-                    model,
-                    experiment.horizon,
-                    experiment.seed,
-                    *content,
-                ],
-                compute=functools.partial(compute, *arguments),
+                settings=experiment.cell_settings(world, chosen, content),
+                compute=compute,
             )
 
         for setting in range(len(points)):
             needed = max(race.seeds if setting in race.settings else 0, seen.get(setting, 0))
-            for first in range(0, needed, chunk):
-                seeds = TUNING[first : min(first + chunk, needed)]
-                yield cell(contender.label + GRID, setting, seeds)
+            for seeds in chunked(TUNING[:needed], min(CHUNK, experiment.chunk)):
+                yield cell(GRID, setting, seeds)
         if race.chosen is not None:
             for suffix, setting in {DEFAULT: 0, "": race.chosen}.items():
                 if suffix != DEFAULT or (race.chosen != 0 and self.reading == BEST):
-                    for first in range(0, experiment.seeds, experiment.chunk):
-                        last = min(first + experiment.chunk, experiment.seeds)
-                        yield cell(contender.label + suffix, setting, range(first, last))
+                    for seeds in chunked(range(experiment.seeds), experiment.chunk):
+                        yield cell(suffix, setting, seeds)
 
     def points(self, contender: Contender) -> list[dict[str, Any]]:
         """The settings of a contender: its default first, or the paper's grid to the letter."""
@@ -234,8 +225,8 @@ class Tuning(Experiment):
         decision = compare.decide(compare.less, regret[best], regret[0], alpha=compare.LEVEL / len(regret), margin=0.0)
         return best if decision.verdict == HOLDS else 0
 
-    def _tune(self, entrant: Entrant, setting: int, seeds: range, progress: Advance) -> Arrays:
-        trace = entrant.play(self.experiment.seed, self.experiment.horizon, list(seeds), progress)
+    def _tune(self, entrant: Entrant, setting: int, seeds: list[int], progress: Advance) -> Arrays:
+        trace = entrant.play(self.experiment.seed, self.experiment.horizon, seeds, progress)
         return {
             "final": np.where(trace.failed, np.nan, trace.cumulative_regret[:, -1]),
             "setting": np.full(len(seeds), setting),

@@ -13,7 +13,7 @@ CAP = "#C00000"
 """The colour of the paper's red line."""
 
 
-def steps(results: Results, path: Path | None = None) -> Path:
+def steps(results: Results) -> Path:
     """Median steps until KL <= epsilon against the condition number, one panel per step size.
 
     It needs the summary only. If most seeds did not arrive, there is a hollow triangle on the line of the cap; above it
@@ -41,7 +41,7 @@ def steps(results: Results, path: Path | None = None) -> Path:
         panels[0].plot([], [], marker, color=style.NOTE, markerfacecolor="none", label=text)
     panels[0].plot([], [], color=CAP, linestyle="dashed", linewidth=1.2, label=f"cap, {settings['horizon']:,} steps")
     title = f"{settings['title']}: d = {settings['dim']}, medians, bars from the 10 % to the 90 % quantile"
-    return style.finish(figure, panels, title, path or results.folder / "steps.png")
+    return style.finish(figure, panels, title, results.folder / "steps.png")
 
 
 def _steps_line(axes: Axes, rows: list[dict[str, Any]], shift: float, **look: Any) -> None:

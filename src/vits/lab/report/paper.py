@@ -121,12 +121,8 @@ def _load(path: Path) -> Kept:
     content = json.loads(path.read_bytes())
     found: dict[Key, Curve | None] = {}
     for each in content.pop("curves"):
-        error = each["error"]
-        found[each["environment"], each["algorithm"]] = (
-            None
-            if each["mean"] is None
-            else Curve(np.array(each["rounds"]), np.array(each["mean"]), None if error is None else np.array(error))
-        )
+        arrays: Any = {name: None if each[name] is None else np.array(each[name]) for name in Curve._fields}
+        found[each["environment"], each["algorithm"]] = None if arrays["mean"] is None else Curve(**arrays)
     return Kept(cast(Summary, content), found)
 
 

@@ -1,8 +1,11 @@
 """Tables as text in rows and columns. The command line and the report print them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
 
 from vits.lab.results import DEFAULT, Summary, columns, span
 
@@ -103,13 +106,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def posteriors(algorithm: str, count: int, rows: list[Row]) -> Table:
-    """An algorithm's posterior and a reference, parameter by parameter."""
-    names = ("NUTS mean", "NUTS sd", "mean", "sd", "distance, sd", "sd ratio")
+def posteriors(algorithm: str, count: int, shown: Sequence[int], figures: Float[np.ndarray, "params 6"]) -> Table:
+    """An algorithm's posterior and a reference, parameter by parameter, for those that are shown."""
     return Table(
         f"{algorithm} against NUTS, {count:,} observations, worst parameters first",
         ("", "", "NUTS", "sd", "here", "sd", "apart, sd", "sd ratio"),
-        [("parameter", str(row["parameter"]), *(f"{row[name]:.3g}" for name in names)) for row in rows],
+        [("parameter", str(i), *(f"{figure:.3g}" for figure in figures[i])) for i in shown],
     )
 
 
