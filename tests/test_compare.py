@@ -175,9 +175,20 @@ def test_how_many_seeds_would_decide_is_about_right():
     assert 0.5 * found <= estimate <= 2.0 * found
 
 
+@pytest.mark.parametrize(("mean", "verdict"), [(-20.0, HOLDS), (20.0, FAILS), (0.0, FAILS)])
+def test_the_expected_verdict_is_that_of_the_same_mean_with_more_seeds(mean, verdict):
+    """A difference of nothing makes the two alike, so that none is less."""
+    first, second = sample(mean, 100.0, 60, seed=1)
+    shift = mean - float(np.mean(first - second))
+    decision = compare.decide(compare.less, first + shift, second, alpha=compare.level(3))
+    assert (decision.verdict, decision.expected) == (INCONCLUSIVE, verdict)
+    decided = compare.decide(compare.less, *sample(mean, 100.0, 20_000, seed=1), alpha=compare.level(3))
+    assert (decided.verdict, decided.expected) == (verdict, verdict)
+
+
 def test_what_no_number_of_seeds_decides_says_so():
     """A difference of exactly the margin stays on the border of likeness."""
-    assert compare.needed(compare.alike, 10.0, 30.0, 0.0, 0.05, 10.0) is None
+    assert compare.needed(compare.alike, 10.0, 30.0, 0.0, 0.05, 10.0) == (None, INCONCLUSIVE)
 
 
 def test_two_seeds_or_fewer_are_no_error():

@@ -155,6 +155,26 @@ def test_a_claim_that_fails_needs_no_other_statement(tmp_path):
     assert results.outcome(claim) == f"fails after {claim['seeds']} seeds"
 
 
+def test_the_statement_that_is_expected_to_fail_first_gets_the_seeds(tmp_path):
+    """The other one would need ten times as many. If the cap keeps the first from deciding, the other gets its turn."""
+
+    class Failing(Toy):
+        def claims(self, found):
+            return scored("linear-well", found, alike("world", "best", "twin"), less("world", "worse", "best"))
+
+    watching = Watching()
+    found = run(Failing("toy", "Toy", deviation=200.0), tmp_path / "a", preset="p", monitor=watching, most_seeds=5000)
+    (claim,) = found.summary["claims"]
+    assert claim["verdict"] == "fails"
+    assert seeds(found)["twin"] < claim["seeds"] <= seeds(found)["worse"]
+    assert watching.looks[-1] == ["world: worse < best"]
+    capped = run(Failing("toy", "Toy", deviation=200.0), tmp_path / "b", preset="p", most_seeds=100)
+    (claim,) = capped.summary["claims"]
+    assert claim["verdict"] == "inconclusive"
+    assert claim["needed"] == min(finding["needed"] for finding in claim["statements"])
+    assert seeds(capped)["twin"] == seeds(capped)["worse"] == 100
+
+
 def test_statements_of_a_claim_share_its_level(tmp_path):
     """The interval of one of two statements is that of half the level."""
     found = run(Toy("toy", "Toy", seeds=400), tmp_path, preset="p")

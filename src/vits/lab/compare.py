@@ -90,6 +90,8 @@ class PairedVerdict(NamedTuple):
     """Share of seeds in which the first has less than the second; ties count half."""
     needed: int | None
     """About how many pairs would decide it if mean and spread stay as they are; None if more than ten million."""
+    expected: str
+    """The verdict after that many pairs."""
 
     def __str__(self) -> str:
         mean, low, high, reference, pairs = self.difference
@@ -196,7 +198,7 @@ def decide(
     pairs = len(values)
     if pairs < 2:
         nothing = Difference(np.nan, -np.inf, np.inf, np.nan, pairs)
-        return PairedVerdict(INCONCLUSIVE, nothing, np.nan, np.nan, np.nan, None)
+        return PairedVerdict(INCONCLUSIVE, nothing, np.nan, np.nan, np.nan, None, INCONCLUSIVE)
     looks = np.unique([*range(FEWEST, pairs + 1, LOOK_EVERY), pairs])
     mean, deviation, skewness = moments(values, looks)
     low, high = ends(mean, deviation, skewness, looks, alpha)
@@ -209,6 +211,10 @@ def decide(
             break
     n = int(looks[chosen])
     known, seen = n >= FEWEST, values[:n]
+    outlook: tuple[int | None, str] = n, verdict
+    if verdict == INCONCLUSIVE:
+        last = float(mean[-1]), float(deviation[-1]), float(skewness[-1])
+        outlook = needed(statement, *last, alpha, margin * abs(float(reference[-1])), least=n + 1)
     return PairedVerdict(
         verdict,
         Difference(
@@ -221,32 +227,26 @@ def decide(
         float(np.median(seen)),
         float(np.mean(np.sort(seen)[n // 4 : n - n // 4])),
         float(np.mean((seen < 0.0) + 0.5 * (seen == 0.0))),
-        n
-        if verdict != INCONCLUSIVE
-        else needed(
-            statement,
-            float(mean[-1]),
-            float(deviation[-1]),
-            float(skewness[-1]),
-            alpha,
-            margin * abs(float(reference[-1])),
-            least=n + 1,
-        ),
+        *outlook,
     )
 
 
 def needed(
     statement: Ends, mean: float, deviation: float, skewness: float, alpha: float, margin: float, *, least: int = FEWEST
-) -> int | None:
-    """The first look that would decide if the moments stayed the same; None if there is none up to ten million."""
+) -> tuple[int | None, str]:
+    """The first look that would decide if the moments stayed the same, and its verdict.
+
+    The look is None if there is none up to ten million.
+    """
     first = max(-(-least // LOOK_EVERY), FEWEST // LOOK_EVERY)
     looks = LOOK_EVERY * np.unique(np.geomspace(first, _MOST_NEEDED // LOOK_EVERY, 400).astype(int))
     same = np.ones(len(looks))
     lows, highs = ends(mean * same, deviation * same, skewness * same, looks, alpha)
     for n, low, high in zip(looks, lows, highs, strict=True):
-        if statement(float(low), float(high), margin) != INCONCLUSIVE:
-            return int(n)
-    return None
+        verdict = statement(float(low), float(high), margin)
+        if verdict != INCONCLUSIVE:
+            return int(n), verdict
+    return None, INCONCLUSIVE
 
 
 # --- single intervals, and other verdicts -----------------------------------------------------------------------

@@ -64,6 +64,8 @@ class Finding(TypedDict):
     """Paired seeds at the look that decided, or all of them."""
     needed: int | None
     """About how many seeds would decide it; null if that cannot be estimated."""
+    expected: str
+    """The verdict after that many seeds."""
     margin: float
     """As a fraction of the reference."""
     mean: float | None

@@ -146,7 +146,7 @@ def run(
         )
         more = experiment.more(found)
         if most_seeds is not None:
-            undecided = unsettled(found.summary["claims"])
+            undecided = unsettled(found, most_seeds)
             more = _more(experiment, found, undecided, most_seeds)
             if more is not None:
                 monitor.undecided(undecided, most_seeds)
@@ -200,7 +200,7 @@ def _results(
 
 
 def _more(experiment: Experiment, found: Results, undecided: list[Finding], most: int) -> list[Cell] | None:
-    """The cells with more seeds for the rows of undecided statements; None if there is nothing to add.
+    """The cells with more seeds for the rows of these statements; None if there is nothing to add.
 
     The next look is where the statement is expected to be decided, but at most half as many seeds again.
     """

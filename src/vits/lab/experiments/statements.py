@@ -1,6 +1,6 @@
 """Claims of the paper as statements about regret, each decided by the rule of `vits.lab.compare`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -68,7 +68,8 @@ def scored(id: str, found: Results, *statements: Statement, also: Callable[[], d
     reading = found.summary.get("settings", {}).get("reading", BEST)
     claim = compare.claim(id, verdict, "; ".join(pieces), reading)
     claim["statements"] = findings
-    if deciding := _deciding(verdict, findings):
+    same = [finding for finding in findings if finding["verdict"] == verdict]
+    if deciding := _first_to_fail(same) or same:
         claim["seeds"] = max(finding["seeds"] for finding in deciding)
     if verdict == INCONCLUSIVE:
         needed = [finding["needed"] for finding in deciding]
@@ -77,10 +78,10 @@ def scored(id: str, found: Results, *statements: Statement, also: Callable[[], d
     return [claim]
 
 
-def _deciding(verdict: str, findings: list[Finding]) -> list[Finding]:
-    """The findings that a verdict rests on: the first one that fails, the undecided ones, or all if it holds."""
-    same = [each for each in findings if each["verdict"] == verdict]
-    return sorted(same, key=lambda each: each["seeds"])[:1] if verdict == FAILS else same
+def _first_to_fail(findings: Iterable[Finding]) -> list[Finding]:
+    """The finding that fails, or is expected to fail, after the fewest seeds. It is enough to decide a claim."""
+    failing = [finding for finding in findings if finding["expected"] == FAILS]
+    return sorted(failing, key=lambda finding: finding["needed"] or 0)[:1]
 
 
 def _finding(statement: Statement, found: Results, alpha: float) -> Finding:
@@ -96,6 +97,7 @@ def _finding(statement: Statement, found: Results, alpha: float) -> Finding:
         rows=[list(key) for key in statement.keys],
         seeds=compared,
         needed=decision.needed,
+        expected=decision.expected,
         margin=statement.margin,
         mean=finite(mean),
         low=finite(low),
@@ -117,12 +119,16 @@ def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second
     }
 
 
-def unsettled(claims: Sequence[Claim]) -> list[Finding]:
-    """The undecided statements of undecided claims. A claim that fails by one statement does not need the others."""
-    return [
-        finding
-        for claim in claims
-        if claim["verdict"] == INCONCLUSIVE
-        for finding in claim.get("statements", [])
-        if finding["verdict"] == INCONCLUSIVE
-    ]
+def unsettled(found: Results, most: int) -> list[Finding]:
+    """The statements of undecided claims that should get more seeds, if a row gets at most so many.
+
+    A claim needs only the statement that is expected to fail first. If none is, it needs all of them.
+    """
+    seeds = {(row["environment"], row["algorithm"]): row["seeds"] for row in found.summary["rows"]}
+    chosen = []
+    for claim in found.summary["claims"]:
+        if claim["verdict"] == INCONCLUSIVE:
+            undecided = [each for each in claim.get("statements", []) if each["verdict"] == INCONCLUSIVE]
+            open_ones = [each for each in undecided if any(seeds[row[0], row[1]] < most for row in each["rows"])]
+            chosen += _first_to_fail(open_ones) or open_ones
+    return chosen

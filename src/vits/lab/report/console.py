@@ -115,7 +115,7 @@ class _Bar(Monitor):
 
     @override
     def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:
-        self.bar.print(f"{len(statements)} statements are undecided (at most {most_seeds:,} seeds):", highlight=False)
+        self.bar.print(f"undecided, with more seeds to come (at most {most_seeds:,}):", highlight=False)
         for each in statements:
             self.bar.print(f"  {each['text']}", highlight=False, markup=False, soft_wrap=True)
 
