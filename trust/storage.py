@@ -57,7 +57,8 @@ ROWS = (
     Row(NETWORK, "vits_ng", {"capacity": NETWORK.number, "seed": 1}),
     *(Row(LARGER, algorithm, {}) for algorithm in ("vits_ng", "laplace_ts")),
     Row(LARGER, "vits_ng", {"window": 1024}),
-    Row(LARGER, "vits_ng", {"capacity": LARGER.number, "seed": 1}),
+    Row(LARGER, "laplace_ts", {"window": 1024}),
+    *(Row(LARGER, algorithm, {"capacity": LARGER.number, "seed": 1}) for algorithm in ("vits_ng", "laplace_ts")),
 )
 """Default storages; for networks others too, and another seed: how far two agents with all data are apart."""
 

@@ -38,8 +38,12 @@ SMALLEST_SAMPLE, LARGEST_SAMPLE = 256, 1024
 parameter, so that its curvature costs about as much as a decomposition does."""
 
 SETTLED = 16
-"""Stored observations per parameter from which on a network folds. With fewer, observations leave before it is trained,
-and their quadratic form holds it where it was. Chosen from one network of 49 parameters, see docs/trust.md."""
+"""Stored observations per parameter where a network folds. With fewer, observations leave before it is trained, and
+their quadratic form holds it where it was. Chosen from one network of 49 parameters, see docs/trust.md."""
+
+LARGEST_FOLDED = 400
+"""Most parameters of a network that folds. The curvature of the stored observations, `SETTLED` for each parameter, is
+computed in every round."""
 
 
 def is_double() -> bool:
@@ -143,6 +147,8 @@ class Settings:
             yield {"fold_after": WINDOW}
         if row.averages and not has_sample and not self.per_arm:
             yield {"minibatch": min(max(2 * num_params, SMALLEST_SAMPLE), LARGEST_SAMPLE), "window": SAMPLED}
+        if not is_glm and not has_sample and WINDOW < SETTLED * num_params <= SETTLED * LARGEST_FOLDED:
+            yield {"fold_after": SETTLED * num_params}
         yield {"window": WINDOW}
 
     def stores_all(self, slots: int) -> bool:
