@@ -45,9 +45,9 @@ class Agent:
         seed: the same seed and the same calls give the same decisions.
         capacity: store all observations, with initial room for this many. It matters to models that need them (all but
             linear ones). By default these store a bounded number: the last 128 for logistic and Poisson models and the
-            last 1024 for others, with older ones folded into a quadratic form (`fold_after`) unless the model is a
-            network of more than 64 parameters; else the last 1024 (16,384 with a `minibatch`), and older ones are
-            forgotten (`window`). `diagnostics().storage` says which. A `window` or a `fold_after` of
+            last 1024 for others, with older ones folded into a quadratic form (`fold_after`) if the algorithm can and
+            the model is no network of more than 64 parameters; else the last 1024 (16,384 with a `minibatch`), and
+            older ones are forgotten (`window`). `diagnostics().storage` says which. A `window` or a `fold_after` of
             your own replaces this.
         when_full: for agents with a capacity. "grow" doubles the room, which compiles again; "raise" refuses what does
             not fit.
