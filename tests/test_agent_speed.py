@@ -168,6 +168,7 @@ def test_named_arms_with_their_own_posteriors_are_warmed_up(compilations):
         ),
         ("laplace_ts", vits.models.mlp(20, (20,)), {}, "the last 1024 observations"),  # 441 parameters
         ("last_layer_ts", vits.models.mlp(4, (20,)), {}, "the last 16384 observations"),
+        ("last_layer_ts", vits.models.mlp(4, (20,)), {"arms": ["a"]}, "the last 1024 observations"),
         ("greedy", OWN, {}, "the last 1024 observations, and older ones as a quadratic form"),
         ("laplace_ts", OWN, {"carried": True}, "the last 1024 observations, and older ones as a quadratic form"),
         ("vits_ng", vits.models.logistic(2), {"covariance": "diagonal"}, "the last 16384 observations"),

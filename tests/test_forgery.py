@@ -16,7 +16,7 @@ from vits.agent import container, invariants
 def saved(tmp_path_factory):
     """The bytes of an agent with three arms, each with a posterior of its own, and of one without names."""
     path = tmp_path_factory.mktemp("saved") / "agent"
-    names = ("laplace_ts", "lmc_ts", "last_layer_ts", "uniform")
+    names = ("laplace_ts", "lmc_ts", "last_layer_ts", "uniform", "vts", "fg_ts")
     return {name: forgery._saved(forgery.SAMPLES[name], path) for name in names}
 
 
@@ -119,6 +119,30 @@ def test_impossible_networks_are_refused(refused):
     before = forgery._peak()
     assert refused("last_layer_ts", wide) == "it is too small to hold the 40,000,001 parameters of its network"
     assert forgery._peak() - before < 20
+
+
+def test_impossible_sums_over_folded_observations_are_refused(refused):
+    def changed(position, value):
+        return refused("vts", lambda header, arrays: arrays[f"state_{position}"].fill(value))
+
+    # The state: the factors and prior means, history, its evicted row, and tr R, X'RX, X'Re, e'Re.
+    negative = "sums of responsibilities and of squares must not be negative"
+    assert changed(11, -1.0) == changed(12, -1.0) == changed(14, -1.0) == negative
+    assert changed(11, 1e6) == "the responsibilities of an observation must add up to 1"
+
+    def skew(header, arrays):
+        arrays["state_12"][..., 0, 1] = 1e6
+
+    assert refused("vts", skew) == "a precision matrix must be symmetric and positive definite"
+
+
+def test_rounds_that_are_not_those_of_the_observations_are_refused(refused):
+    def fewer(header, arrays):
+        counts = [array for name, array in arrays.items() if name.startswith("state") and array.dtype.kind == "i"]
+        assert [int(count) for count in counts] == [int(counts[0])] * 2
+        counts[0][...] -= 1
+
+    assert refused("fg_ts", fewer) == "the rounds of a state must be those of its observations"
 
 
 def test_a_file_cannot_ask_for_more_memory_than_it_pays_for(refused):

@@ -60,7 +60,7 @@ SAMPLES = {
     ),
     "lmc_ts": Sample(lambda: vits.Agent("lmc_ts", vits.models.poisson(2), window=4, max_pending=3), TABLE, {}),
     "ensemble_ts": Sample(lambda: vits.Agent("ensemble_ts", vits.models.logistic(2), num_members=3), TABLE, {}),
-    "vts": Sample(lambda: vits.Agent("vts", vits.models.linear(2), arms=["a", "b"], window=4), [1.0, 0.5], {}),
+    "vts": Sample(lambda: vits.Agent("vts", vits.models.linear(2), arms=["a", "b"], fold_after=1), [1.0, 0.5], {}),
     "network": Sample(lambda: vits.Agent("lmc_ts", vits.models.mlp(2, (2,)), capacity=128), TABLE, {}),
     "structured": Sample(
         lambda: vits.Agent("vits_ng", vits.models.mlp(2, (2,)), covariance="low_rank", rank=2, capacity=128), TABLE, {}

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from vits.agent.container import Damaged
 from vits.algorithms.ensemble import Copies
+from vits.algorithms.mixture import Statistics
 from vits.history import History, SlidingHistory
 from vits.history.paged import PagedHistory
 from vits.policies import Policy
@@ -36,6 +37,9 @@ WIDER = 1e6
 
 SYMMETRY = 1e-3
 """Relative asymmetry that rounding may cause."""
+
+OVERCOUNT = 2.0
+"""The largest factor by which rounding can raise a sum of responsibilities."""
 
 PROBES = 4
 
@@ -73,6 +77,10 @@ def check(
                 raise Damaged("the diagonal of a precision must be positive")
             mean = parts.get("mean", np.zeros_like(diagonal))
             _check_resolved(mean, 1.0 / np.sqrt(diagonal.astype(float)), deviations)
+        if {"history", "folded"} <= set(parts) and isinstance(parts["folded"], Statistics):
+            _check_folded(parts["folded"], parts["history"], precisions)
+        if {"base", "rounds"} <= set(parts) and len({int(count) for count in _counts(node)}) > 1:
+            raise Damaged("the rounds of a state must be those of its observations")
         if {"count", "mu", "nu"} <= set(parts) and not (np.all(parts["count"] >= 0) and np.all(parts["nu"] >= 0)):
             raise Damaged("the steps and the squared gradients of an optimiser must not be negative")
         if {"sqrt_cov", "sqrt_precision"} <= set(parts):
@@ -114,6 +122,13 @@ def _nodes(name: str, node: Any) -> Iterator[tuple[str, Any]]:
     for field, part in parts.items():
         inherited = name if name == "copies" else field
         yield from _nodes(inherited, part)
+
+
+def _counts(state: Any) -> Iterator[Any]:
+    """The numbers of observations that the parts of a state have seen."""
+    for _, node in _nodes("the state", state):
+        if isinstance(seen := _parts(node).get("seen"), np.ndarray):
+            yield seen
 
 
 def _parts(node: Any) -> dict[str, Any]:
@@ -204,6 +219,19 @@ def _check_inverse(
     error = np.swapaxes(D, -1, -2) @ (B @ probes) - probes
     if not np.all(np.linalg.norm(error, axis=-2) <= np.linalg.norm(probes, axis=-2)):
         raise Damaged("the covariance and the precision of a posterior must belong together")
+
+
+def _check_folded(folded: Statistics, history: SlidingHistory, precisions: Float[np.ndarray, " params"]) -> None:
+    """Sums over the observations that have left a history, each with responsibilities that add up to 1."""
+    count = np.maximum(np.asarray(history.seen) - history.capacity, 0)
+    total, square, diagonal = (np.asarray(x) for x in (folded.total, folded.square, folded.gram))
+    diagonal = np.diagonal(diagonal, axis1=-2, axis2=-1)
+    if not (np.all(total >= 0) and np.all(square >= 0) and np.all(diagonal >= 0)):
+        raise Damaged("sums of responsibilities and of squares must not be negative")
+    if not np.all(np.sum(total, axis=-1, dtype=float) <= OVERCOUNT * count):
+        raise Damaged("the responsibilities of an observation must add up to 1")
+    # With the prior: where responsibilities underflow, rounding is larger than the sums.
+    _check_positive_definite(np.asarray(folded.gram, float) + np.diag(precisions))
 
 
 def _check_positive_definite(matrix: Float[np.ndarray, "*n params params"]) -> None:

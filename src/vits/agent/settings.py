@@ -30,8 +30,8 @@ WINDOW = 1024
 forgotten."""
 
 SAMPLED = 16_384
-"""Observations that are stored where an update uses only a minibatch of them. More would not make it slower, but the
-memory of an agent larger and its copies longer."""
+"""Observations that are stored where the steps of an update use only a minibatch of them. More would take memory, and
+copies of an agent would take longer."""
 
 SMALLEST_SAMPLE, LARGEST_SAMPLE = 256, 1024
 """Limits of the minibatch that is the default where nothing can be folded. Between them it has two observations per
@@ -138,7 +138,8 @@ class Settings:
         row = catalogue.algorithm(self.algorithm)
         is_glm = isinstance(self.model, models.Glm)
         is_structured = not is_glm and given.get("covariance", "full") != "full"
-        has_sample = row.samples or is_structured or given.get("minibatch") is not None
+        samples = row.samples and not self.per_arm  # a long window for each arm would take too much memory
+        has_sample = samples or is_structured or given.get("minibatch") is not None
         if has_sample:
             yield {"window": SAMPLED}
         elif is_glm:
