@@ -48,11 +48,19 @@ def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(mon
     assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)
 
 
-def test_arguments_of_the_wrong_type_are_refused_in_one_sentence():
-    # The tests wrap all functions of the package in type checks, which would refuse them first.
+def run_without_type_checks(module):
+    """Run a module of the tests, which wrap all functions of the package in type checks, without them."""
     root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-m", "tests.wrong_types"], cwd=root, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", module], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_arguments_of_the_wrong_type_are_refused_in_one_sentence():
+    run_without_type_checks("tests.wrong_types")
+
+
+def test_sizes_and_seeds_may_be_numpy_integers():
+    run_without_type_checks("tests.numpy_sizes")
 
 
 def test_each_refusal_is_an_error_of_its_own():

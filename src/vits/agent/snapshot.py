@@ -256,7 +256,7 @@ Change = tuple[Snapshot, RejectedUpdate | None]
 def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -> Snapshot:
     """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
-        validate.count("capacity", capacity)
+        capacity = validate.count("capacity", capacity)
         settings.check_unbounded(capacity)
     heads = settings.model.num_heads
     if settings.is_named and settings.features is None and heads not in (None, len(names)):
