@@ -206,6 +206,8 @@ class Agent:
         if self._snapshot.longest_menu is not None:
             raise ValueError(f"{settings.algorithm} learns from all arms on offer: use decide and learn")
         rows = arms_.table("features", features, settings.dim, settings.dtype)
+        if settings.model.num_heads is not None:
+            arms_.check_outputs(rows, settings.model.num_heads)
         values = arms_.numbers("rewards", rewards, settings.dtype)
         validate.shape("rewards", values, (len(rows),))
         for value in values.tolist():
