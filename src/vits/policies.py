@@ -237,8 +237,9 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             raise ValueError(
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
             )
-        plain: dict[str, Any] = {name: validate.plain(value) for name, value in kwargs.items()}
-        policy = build(*args, **plain)
+        for name, value in kwargs.items():
+            kwargs[name] = validate.plain(value)
+        policy = build(*args, **kwargs)
         if isinstance(policy, PosteriorPolicy):
             families = "covariance='diagonal' or 'low_rank' with a small rank, " if "covariance" in known else ""
             validate.memory(
