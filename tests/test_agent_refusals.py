@@ -1,5 +1,6 @@
 """What an agent refuses, and what it forgets, in words and in numbers."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -209,6 +210,10 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.learn(a.decide(ARMS), -(10**5000)), "the reward must fit into float32, but its size is at least"),
         (lambda a: a.learn(a.decide(ARMS), b"1"), "the reward must be a number, but is b'1'"),
         (lambda a: a.learn(a.decide(ARMS), np.ma.masked), "the reward must be a number, but is masked"),
+        (
+            lambda a: jax.jit(functools.partial(a.learn, a.decide(ARMS)))(1.0),
+            "the reward must be a number, but is traced by JAX: ",
+        ),
         (lambda a: a.learn(a.decide(ARMS), 1j), "the reward must be a number, but is 1j"),
         (lambda a: a.learn(a.decide(ARMS, k=2), [None, None]), "the reward must be a number, but is None"),
         (lambda a: a.learn(a.decide(ARMS, k=2), {}), "the reward must be a number, but is None"),
