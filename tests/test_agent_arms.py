@@ -42,6 +42,41 @@ def test_named_arms_with_a_feature_map_share_a_posterior():
     np.testing.assert_allclose(interval.upper, [mean[1] + spread, -mean[1] + spread], atol=0.15)
 
 
+def test_a_feature_map_may_return_the_same_array_again():
+    shared = np.zeros(2, np.float32)
+
+    def phi(context, arm):
+        shared[:] = context, arm
+        return shared
+
+    class Features(dict):
+        def __getitem__(self, arm):
+            return phi(1.0, arm)
+
+    agent, given, each = lin_ts(arms=[1, 2, 3], features=phi), lin_ts(), lin_ts(arms=[1, 2, 3])
+    for decision in (
+        agent.decide(1.0, k=3),
+        given.decide(Features.fromkeys([1, 2, 3]), k=3),
+        each.decide(Features.fromkeys([1, 2, 3]), k=3),
+    ):
+        assert decision.features[1] == decision.arm
+    agent.partial_fit([[1.0, 2.0]], [1.0])
+    interval = agent.posterior(samples=2).interval(1.0)
+    assert len(set(interval.mean.tolist())) == 3
+
+
+def test_a_late_reward_of_an_arm_that_is_gone_is_taken_where_all_arms_on_offer_are_stored():
+    agent = vits.Agent(
+        "fg_ts", vits.models.linear(2), arms=["a", "b"], features=lambda x, arm: [x, arm == "a"], num_arms=2
+    )
+    decision = agent.decide(1.0, available=["b"])
+    agent.remove_arm("b")
+    agent.learn(decision, 1.0)
+    agent.learn_many([], [])
+    found = agent.diagnostics()
+    assert (found.unlearned, found.observations, found.pending) == (1, 0, 0)
+
+
 def test_named_arms_without_one_have_a_posterior_each():
     agent = lin_ts(arms=["a", ("b", 1), 3])
     agent.partial_fit(ROWS[:6], REWARDS[:6], arms=["a", 3, "a", 3, 3, "a"])

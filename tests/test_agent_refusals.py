@@ -1,5 +1,6 @@
 """What an agent refuses, and what it forgets, in words and in numbers."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -48,11 +49,19 @@ def test_a_decision_that_expires_while_it_is_being_learned_counts_as_learned(mon
     assert (found.decisions, found.observations, found.pending, found.expired) == (4, 1, 2, 1)
 
 
-def test_arguments_of_the_wrong_type_are_refused_in_one_sentence():
-    # The tests wrap all functions of the package in type checks, which would refuse them first.
+def run_without_type_checks(module):
+    """Run a module of the tests, which wrap all functions of the package in type checks, without them."""
     root = Path(__file__).parent.parent
-    done = subprocess.run([sys.executable, "-m", "tests.wrong_types"], cwd=root, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", module], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_arguments_of_the_wrong_type_are_refused_in_one_sentence():
+    run_without_type_checks("tests.wrong_types")
+
+
+def test_sizes_and_seeds_may_be_numpy_integers():
+    run_without_type_checks("tests.numpy_sizes")
 
 
 def test_each_refusal_is_an_error_of_its_own():
@@ -201,6 +210,10 @@ def test_a_rejected_update_is_raised_and_counted_and_leaves_no_trace():
         (lambda a: a.learn(a.decide(ARMS), -(10**5000)), "the reward must fit into float32, but its size is at least"),
         (lambda a: a.learn(a.decide(ARMS), b"1"), "the reward must be a number, but is b'1'"),
         (lambda a: a.learn(a.decide(ARMS), np.ma.masked), "the reward must be a number, but is masked"),
+        (
+            lambda a: jax.jit(functools.partial(a.learn, a.decide(ARMS)))(1.0),
+            "the reward must be a number, but is traced by JAX: ",
+        ),
         (lambda a: a.learn(a.decide(ARMS), 1j), "the reward must be a number, but is 1j"),
         (lambda a: a.learn(a.decide(ARMS, k=2), [None, None]), "the reward must be a number, but is None"),
         (lambda a: a.learn(a.decide(ARMS, k=2), {}), "the reward must be a number, but is None"),

@@ -61,6 +61,18 @@ AGENTS = {
 }
 
 
+def test_arrays_that_the_caller_changes_later_are_not_those_of_the_agent(tmp_path):
+    mean, covariance = np.zeros(2, np.float32), np.eye(2, dtype=np.float32)
+    agent = vits.Agent("lin_ts", vits.models.linear(2), arms=["a"], prior=[mean, covariance])
+    mean[:], covariance[:] = 5.0, 2.0 * np.eye(2)
+    agent.save(tmp_path / "agent")
+    for one in (agent, vits.Agent.load(tmp_path / "agent")):
+        for i in range(9):  # more than there is room for at first
+            one.add_arm(i)
+        np.testing.assert_allclose(one.posterior(8, samples=2).mean, 0.0, atol=1e-6)
+        np.testing.assert_allclose(one.posterior(8, samples=2).covariance, np.eye(2), atol=1e-6)
+
+
 @pytest.mark.parametrize("name", AGENTS)
 def test_a_loaded_agent_goes_on_exactly_as_the_saved_one(name, tmp_path):
     make, parts, context = AGENTS[name]

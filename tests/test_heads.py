@@ -43,9 +43,27 @@ def test_an_agent_with_named_arms_takes_one_context():
     assert decision.arm in ("b", "c")
     np.testing.assert_allclose(decision.features, [0.1, 0.2, "abc".index(decision.arm)])
     agent.learn(decision.id, 1.0)
-    agent.add_arm("d")
-    with pytest.raises(ValueError, match="the model has 3 outputs, and none for the new arm 'd'"):
-        agent.decide([0.1, 0.2])
+    agent.remove_arm("a")
+    for name in ("d", "a"):  # the output of the old a has learned from its rewards
+        with pytest.raises(ValueError, match=f"the model has 3 outputs, and none for the new arm '{name}'"):
+            agent.add_arm(name)
+    assert agent.arms == ("b", "c")
+    assert agent.decide([0.1, 0.2]).arm in ("b", "c")
+
+
+@pytest.mark.parametrize("last", [3.0, -1.0, 0.5])
+def test_features_of_an_output_that_does_not_exist_are_refused(last):
+    shared = vits.Agent("lmc_ts", model=MODEL)
+    mapped = vits.Agent("lmc_ts", model=MODEL, arms=["a", "b"], features=lambda x, arm: [x, x, last])
+    for call in (
+        lambda: shared.decide([[0.1, 0.2, 0.0], [0.1, 0.2, last]]),
+        lambda: shared.partial_fit([[0.1, 0.2, 0.0], [0.1, 0.2, last]], [1.0, 2.0]),
+        lambda: mapped.decide(0.1),
+    ):
+        with pytest.raises(ValueError, match=f"its output, a whole number from 0 to 2, but is {last:g}"):
+            call()
+    for agent in (shared, mapped):
+        assert agent.diagnostics().observations == agent.diagnostics().decisions == 0
 
 
 def test_outputs_that_do_not_match_the_arms_are_refused():

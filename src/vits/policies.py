@@ -196,7 +196,7 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
         >>> shared = vits.algorithms.vits_ii(vits.models.linear(3))
         >>> policy = vits.algorithms.one_per_arm(shared, num_arms=10)
     """
-    validate.count("per_arm", num_arms)
+    num_arms = validate.count("per_arm", num_arms)
     if longest_menu(policy) is not None:
         raise ValueError("per_arm cannot go with fg_ts, whose bonus compares all arms under the same parameters")
     if not isinstance(policy, PosteriorPolicy):
@@ -237,6 +237,8 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             raise ValueError(
                 f"prior_precision must be left out when there is a prior, but is {kwargs['prior_precision']}"
             )
+        for name, value in kwargs.items():
+            kwargs[name] = validate.plain(value)
         policy = build(*args, **kwargs)
         if isinstance(policy, PosteriorPolicy):
             families = "covariance='diagonal' or 'low_rank' with a small rank, " if "covariance" in known else ""

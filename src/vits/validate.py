@@ -85,19 +85,26 @@ def number(name: str, value: Any) -> None:
     shape(name, value, ())
 
 
-def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> None:
-    """Raise unless `value` is a whole number of at least `least`, and at most `most` if that is given."""
+def count(name: str, value: Any, *, least: int = 1, most: int | None = None) -> int:
+    """The value as a Python integer; raise unless it is at least `least`, and at most `most` if that is given."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, but is {shown(value)}")
     if most is not None and value > most:
         raise ValueError(f"{name} must be at most {most:,}, but is {shown(value)}")
+    return int(value)
 
 
-def seed(name: str, value: Any) -> None:
-    """Raise unless `value` is a whole number from 0 to below 2^32."""
-    count(name, value, least=0)
-    if value >= 1 << 32:
+def plain(value: Any) -> Any:
+    """The value, but a NumPy integer as a Python one: programs would take a NumPy number as an array, not as a size."""
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def seed(name: str, value: Any) -> int:
+    """The value as a Python integer; raise unless it is a whole number from 0 to below 2^32."""
+    number = count(name, value, least=0)
+    if number >= 1 << 32:
         raise ValueError(f"{name} must be below 2^32, but is {shown(value)}")
+    return number
 
 
 def finite(name: str, value: Any) -> None:

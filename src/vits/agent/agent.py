@@ -81,7 +81,7 @@ class Agent:
         **hyperparameters: Any,
     ) -> None:
         processes.check()
-        validate.seed("seed", seed)
+        seed = validate.seed("seed", seed)
         if when_full not in WHEN_FULL:
             raise validate.unknown("when_full", when_full, WHEN_FULL)
         if when_full == "raise" and capacity is None:
@@ -124,8 +124,7 @@ class Agent:
         """
         current, ledger = self._ready(), self._ledger
         if type(k) is not int or k < 1:
-            validate.count("k", k)
-            k = int(k)
+            k = validate.count("k", k)
         offer = current.offer(arms_or_context, available)
         count, longest = len(offer.names), current.longest_menu
         if k > count:
@@ -206,6 +205,8 @@ class Agent:
         if self._snapshot.longest_menu is not None:
             raise ValueError(f"{settings.algorithm} learns from all arms on offer: use decide and learn")
         rows = arms_.table("features", features, settings.dim, settings.dtype)
+        if settings.model.num_heads is not None:
+            arms_.check_outputs(rows, settings.model.num_heads)
         values = arms_.numbers("rewards", rewards, settings.dtype)
         validate.shape("rewards", values, (len(rows),))
         for value in values.tolist():
@@ -293,7 +294,7 @@ class Agent:
 
     def fork(self, seed: int) -> "Agent":
         """An independent copy with the same knowledge, and its own randomness and ids."""
-        validate.seed("seed", seed)
+        seed = validate.seed("seed", seed)
         with self._learning:
             current = self._ready()
             self._ledger.close(current.settled)

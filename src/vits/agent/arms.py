@@ -1,5 +1,6 @@
 """Arms and their features: arguments of an application are checked and turned into rows."""
 
+import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -97,7 +98,7 @@ def given_rows(arms: Any, available: Iterable[Hashable] | None, dim: int, dtype:
     """Arms given by their features: a table, or a mapping from names to features."""
     if isinstance(arms, Mapping):
         names = _chosen(tuple(arms), None)
-        rows = np.stack([vector(f"the features of arm {name!r}", arms[name], dim, dtype) for name in names])
+        rows = _stacked(names, arms.__getitem__, dim, dtype)
     else:
         rows = np.array(table("arms", arms, dim, dtype))  # a copy: the decision keeps it
         names = range(len(rows))
@@ -113,8 +114,7 @@ def mapped_rows(
 ) -> Offer:
     """Named arms whose features come from a feature map."""
     names = _chosen(tuple(arms), available)
-    rows = [vector(f"the features of arm {name!r}", phi(context, name), dim, dtype) for name in names]
-    return Offer(names, np.stack(rows), slice(None))
+    return Offer(names, _stacked(names, functools.partial(phi, context), dim, dtype), slice(None))
 
 
 def head_rows(
@@ -124,8 +124,7 @@ def head_rows(
     names = _chosen(tuple(arms), available)
     shared, rows = vector("the context", context, dim - 1, dtype), np.empty((len(names), dim), dtype)
     for row, name in zip(rows, names, strict=True):
-        if arms[name].created >= heads:
-            raise ValueError(f"the model has {heads} outputs, and none for the new arm {name!r}")
+        check_has_output(name, arms[name].created, heads)
         row[:-1], row[-1] = shared, arms[name].created
     return Offer(names, rows, slice(None))
 
@@ -137,7 +136,7 @@ def slot_rows(
     names: Sequence[Hashable] = tuple(arms)
     if isinstance(context, Mapping):
         names = _chosen(names, context)
-        features = {name: vector(f"the features of arm {name!r}", context[name], dim, dtype) for name in names}
+        features = dict(zip(names, _stacked(names, context.__getitem__, dim, dtype), strict=True))
     else:
         features = dict.fromkeys(names, vector("the context", context, dim, dtype))
     names = _chosen(names, available)
@@ -145,6 +144,33 @@ def slot_rows(
     rows = np.zeros((slots, dim), dtype)
     rows[where] = [features[name] for name in names]
     return Offer(names, rows, where)
+
+
+def check_has_output(name: Hashable, created: int, heads: int) -> None:
+    """Raise unless a model with an output for each of its first arms has one for this arm."""
+    if created >= heads:
+        raise ValueError(f"the model has {heads} outputs, and none for the new arm {validate.shown(name)}")
+
+
+def check_outputs(rows: Float[np.ndarray, "rows dim"], heads: int) -> None:
+    """Raise unless the last feature of each row is the number of an output of the model."""
+    last = rows[:, -1]
+    bad = (last < 0) | (last >= heads) | (last != np.floor(last))
+    if bad.any():
+        raise ValueError(
+            f"the last feature of an arm must be its output, a whole number from 0 to {heads - 1}, "
+            f"but is {last[bad.argmax()]:g}"
+        )
+
+
+def _stacked(
+    names: Sequence[Hashable], features: Callable[[Hashable], Any], dim: int, dtype: Any
+) -> Float[np.ndarray, "arms dim"]:
+    """A row for each arm, copied before the next one is asked for: a function may return one array again and again."""
+    rows = np.empty((len(names), dim), dtype)
+    for row, name in zip(rows, names, strict=True):
+        row[:] = vector(f"the features of arm {name!r}", features(name), dim, dtype)
+    return rows
 
 
 def _chosen(names: Sequence[Hashable], available: Iterable[Hashable] | None) -> Sequence[Hashable]:

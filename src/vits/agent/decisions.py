@@ -154,8 +154,7 @@ class Ledger:
         sessions: Sequence[Session] = (),
         pending: Mapping[str, Pending] | None = None,
     ) -> None:
-        validate.count("max_pending", limit)
-        self.limit, self.draws, self.horizon = limit, draws, horizon
+        self.limit, self.draws, self.horizon = validate.count("max_pending", limit), draws, horizon
         self.earlier = tuple(sessions)
         self.pending = dict(pending or {})
         self._issued, self._first = issued, issued

@@ -142,7 +142,7 @@ def encoded_settings(settings: Mapping[str, Any]) -> tuple[dict[str, Any], Array
     for name, value in settings.items():
         if _is_plain(value):
             plain[name] = {"value": value}
-        elif isinstance(value, tuple) and all(_is_numeric(part) for part in value):
+        elif isinstance(value, (tuple, list)) and all(_is_numeric(part) for part in value):
             plain[name] = {"tuple": len(value)}
             arrays |= {f"setting_{name}_{i}": np.asarray(part) for i, part in enumerate(value)}
         elif _is_numeric(value):

@@ -102,6 +102,8 @@ def _length(reward: Any) -> int | None:
 def _check_number(value: Any) -> None:
     if np.ma.is_masked(value):
         raise InvalidReward("the reward must be a number, but is masked")
+    if validate.is_traced(value):
+        raise InvalidReward(f"the reward must be a number, but is traced by JAX: {validate.shown(value)}")
     try:
         validate.finite("the reward", value)
         validate.shape("the reward", value, ())

@@ -4,6 +4,7 @@ An agent runs for as long as its application, so by default its storage is bound
 the same, and nothing is compiled again. `vits.make` and `vits.simulate` store all observations.
 """
 
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from vits import algorithms, catalogue, models
+from vits import algorithms, catalogue, models, validate
 from vits.agent import device
 from vits.agent.arms import FeatureMap
 from vits.history import BLOCK, with_capacity
@@ -84,6 +85,7 @@ class Settings:
                 raise ValueError(f"{name} must be left out, since an agent knows its arms")
         if row.own_posteriors and not self.per_arm:
             raise ValueError(f"{row.name} keeps one posterior for each arm, so it needs arms=[...] and no features")
+        object.__setattr__(self, "hyperparameters", {name: _own(v) for name, v in self.hyperparameters.items()})
         object.__setattr__(self, "dim", self.model.dim)
         object.__setattr__(self, "dtype", np.dtype(jnp.zeros(()).dtype))
         object.__setattr__(self, "x64", is_double())
@@ -187,6 +189,11 @@ class Keys(NamedTuple):
         choose, learn, start, draw = jax.random.key_data(jax.random.split(jax.random.key(seed), 4))
         choose, learn, draw = device.put((choose, learn, draw))
         return cls(choose, learn, start, draw)
+
+
+def _own(value: Any) -> Any:
+    """A hyperparameter that the caller cannot change later: policies are made of it again, and it is saved."""
+    return copy.deepcopy(value) if isinstance(value, (np.ndarray, list, tuple)) else validate.plain(value)
 
 
 def slots_for(arms: int) -> int:

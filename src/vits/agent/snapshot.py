@@ -93,13 +93,18 @@ class Snapshot(NamedTuple):
         """The arms to choose among, from the argument of `decide`."""
         settings = self.settings
         dim, dtype = settings.dim, settings.dtype
-        if not settings.is_named:
-            return arms_.given_rows(what, available, dim, dtype)
+        heads = settings.model.num_heads
+        if settings.per_arm:
+            return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
         if settings.features is not None:
-            return arms_.mapped_rows(what, self.arms, available, settings.features, dim, dtype)
-        if settings.model.num_heads is not None:
-            return arms_.head_rows(what, self.arms, available, settings.model.num_heads, dim, dtype)
-        return arms_.slot_rows(what, self.arms, available, self.slots, dim, dtype)
+            offer = arms_.mapped_rows(what, self.arms, available, settings.features, dim, dtype)
+        elif heads is not None and settings.is_named:
+            return arms_.head_rows(what, self.arms, available, heads, dim, dtype)
+        else:
+            offer = arms_.given_rows(what, available, dim, dtype)
+        if heads is not None:
+            arms_.check_outputs(offer.rows, heads)
+        return offer
 
     def scores(self, noise: Noise, number: int, rows: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
         """A score for each row under the posterior draw of decision `number`; zeros for a policy without scores."""
@@ -167,7 +172,9 @@ class Snapshot(NamedTuple):
         self._check_named()
         if arms_.hashable("an arm's name", name) in self.arms:
             raise ValueError(f"arm {validate.shown(name)} is there already")
-        larger, slot, number = self, 0, self.counts.arm_changes
+        larger, slot, number, heads = self, 0, self.counts.arm_changes, self.settings.model.num_heads
+        if heads is not None and self.settings.features is None:
+            arms_.check_has_output(name, number, heads)
         if self.settings.per_arm:
             taken = {arm.slot for arm in self.arms.values()}
             if len(taken) == self.slots:
@@ -256,7 +263,7 @@ Change = tuple[Snapshot, RejectedUpdate | None]
 def fresh(settings: Settings, names: Sequence[Hashable], capacity: int | None) -> Snapshot:
     """The snapshot of an agent that has seen nothing; its storage is bounded unless there is a capacity."""
     if capacity is not None:
-        validate.count("capacity", capacity)
+        capacity = validate.count("capacity", capacity)
         settings.check_unbounded(capacity)
     heads = settings.model.num_heads
     if settings.is_named and settings.features is None and heads not in (None, len(names)):
@@ -350,7 +357,7 @@ def _in_corner(old: Shaped[jax.Array, "..."], new: Shaped[jax.Array, "..."]) -> 
 
 def _padded_menus(menus: Sequence[Any], longest: int | None) -> tuple[Any, Any]:
     """All menus padded to the same number of rows, and how many of them are arms."""
-    if longest is None:
+    if longest is None or not menus:
         return None, None
     padded = [np.pad(menu, ((0, longest - len(menu)), (0, 0))) for menu in menus]
     return np.stack(padded), np.asarray([len(menu) for menu in menus], np.int32)

@@ -82,8 +82,8 @@ def bernoulli(key: Key[Array, ""], means: Float[Array, " arms"]) -> Float[Array,
 
 
 def _fixed(dim: int, num_arms: int, mean: Means, reward: Rewards) -> FixedArms:
-    validate.count("dim", dim)
-    validate.count("num_arms", num_arms, least=2)
+    dim = validate.count("dim", dim)
+    num_arms = validate.count("num_arms", num_arms, least=2)
     return FixedArms(dim=dim, num_arms=num_arms, mean=mean, reward=reward)
 
 

@@ -111,7 +111,7 @@ def movielens(
     Reference:
         Harper and Konstan, "The MovieLens datasets: history and context", ACM TiiS 5(4), 2015.
     """
-    validate.count("num_arms", num_arms, least=2)
+    num_arms = validate.count("num_arms", num_arms, least=2)
     measure = validate.choice("scale", scale, SCALES)
     found = data.factorised(folder, dim=dim, ridge=ridge, num_sweeps=num_sweeps, seed=seed, edition=edition)
     return from_factors([found.factors], num_arms, measure)

@@ -85,9 +85,9 @@ def quadratic(zeta: Scalar | float = 0.1, dim: int = 20, num_arms: int = 50, poo
 def _pool(zeta: Scalar | float, dim: int, num_arms: int, pool_size: int, *, power: int) -> Pool:
     validate.number("zeta", zeta)
     validate.not_negative("zeta", zeta)
-    validate.count("dim", dim)
-    validate.count("num_arms", num_arms)
-    validate.count("pool_size", pool_size)
+    dim = validate.count("dim", dim)
+    num_arms = validate.count("num_arms", num_arms)
+    pool_size = validate.count("pool_size", pool_size)
     variance = 1.0 + jnp.square(zeta)  # of each feature
     noise = jnp.sqrt(variance) if power == 1 else variance * math.sqrt(3.0 + 6.0 / dim)
     return Pool(

@@ -56,8 +56,8 @@ def sphere(dim: int = 4, num_arms: int = 50, noise: Scalar | float = 1.0) -> Sph
         >>> vits.environments.sphere(dim=3).num_arms
         50
     """
-    validate.count("dim", dim)
-    validate.count("num_arms", num_arms)
+    dim = validate.count("dim", dim)
+    num_arms = validate.count("num_arms", num_arms)
     validate.number("noise", noise)
     validate.not_negative("noise", noise)
     return Sphere(noise=jnp.asarray(noise, float), dim=dim, num_arms=num_arms)

@@ -185,9 +185,9 @@ class Buffer(eqx.Module):
 def buffer(*, capacity: int | None = None, window: int | None = None) -> Buffer:
     """A checked `Buffer`."""
     if capacity is not None:
-        validate.count("capacity", capacity)
+        capacity = validate.count("capacity", capacity)
     if window is not None:
-        validate.count("window", window)
+        window = validate.count("window", window)
         if capacity is not None:
             raise ValueError(f"capacity must be left out when there is a window, but is {capacity}")
     return Buffer(capacity, window)

@@ -166,7 +166,7 @@ def linear(dim: int) -> Linear:
         >>> float(vits.models.linear(2).mean(jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])))
         11.0
     """
-    validate.count("dim", dim)
+    dim = validate.count("dim", dim)
     return Linear(dim=dim, num_params=dim)
 
 
@@ -184,7 +184,7 @@ def logistic(dim: int) -> Logistic:
         >>> float(vits.models.logistic(2).mean(jnp.array([1.0, 2.0]), jnp.array([2.0, -1.0])))
         0.5
     """
-    validate.count("dim", dim)
+    dim = validate.count("dim", dim)
     return Logistic(dim=dim, num_params=dim)
 
 
@@ -205,5 +205,5 @@ def poisson(dim: int) -> Poisson:
         >>> float(vits.models.poisson(2).mean(jnp.array([1.0, 2.0]), jnp.array([2.0, -1.0])))
         1.0
     """
-    validate.count("dim", dim)
+    dim = validate.count("dim", dim)
     return Poisson(dim=dim, num_params=dim)

@@ -233,17 +233,16 @@ def mlp(
         >>> shared.num_params, shared.dim
         (857, 10)
     """
-    validate.count("dim", dim)
+    dim = validate.count("dim", dim)
     if outputs is not None:
-        validate.count("outputs", outputs)
+        outputs = validate.count("outputs", outputs)
     if not isinstance(hidden, Sequence):
         raise ValueError(f"hidden must be a list of widths, but is {validate.shown(hidden)}")
-    for width in hidden:
-        validate.count("every width in hidden", width)
+    widths = [validate.count("every width in hidden", width) for width in hidden]
     if isinstance(activation, str):
         activation = validate.choice("activation", activation, ACTIVATIONS)
     validate.shape("activation(array)", _result("activation(array)", activation, jnp.zeros(1)), (1,))
-    sizes: list[int | Any] = [dim, *hidden, "scalar" if outputs is None else outputs]
+    sizes: list[int | Any] = [dim, *widths, "scalar" if outputs is None else outputs]
     key = jax.random.key(0)  # only the shapes matter
     layers = tuple(eqx.nn.Linear(fan_in, fan_out, key=key) for fan_in, fan_out in itertools.pairwise(sizes))
     network = Network(layers, activation)
@@ -287,13 +286,13 @@ def custom(
         >>> model.num_params
         4
     """
-    validate.count("dim", dim)
+    dim = validate.count("dim", dim)
     if (nll is None) == (loss is None):
         raise ValueError("give either nll or loss, the negative log likelihood, but not both")
     if (num_params is None) == (params is None):
         raise ValueError("give either num_params or params, the shape of the parameters, but not both")
     if num_params is not None:
-        validate.count("num_params", num_params)
+        num_params = validate.count("num_params", num_params)
         size = float(jnp.zeros(()).itemsize) * num_params
         validate.memory(f"a vector of {num_params:,} parameters", size, "use fewer")
         params = jnp.zeros(num_params)

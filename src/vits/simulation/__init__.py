@@ -180,7 +180,7 @@ def rounds(
         >>> vits.simulation.rounds(0, world, 20, seeds=2).arms.shape
         (2, 20, 4, 3)
     """
-    validate.count("horizon", horizon)
+    horizon = validate.count("horizon", horizon)
     indices = _different(seeds)
     validate.run_size(len(indices), horizon, 1)
     params = worlds(key, environment, seeds=seeds)
@@ -189,7 +189,7 @@ def rounds(
 
 def _checked(environment: Environment, policy: Policy, horizon: int, workers: int | None) -> tuple[Policy, Shares]:
     """The policy with room for all rounds, and the groups and threads for the seeds; bad arguments are refused."""
-    validate.count("horizon", horizon)
+    horizon = validate.count("horizon", horizon)
     _check_environment(environment)
     if not isinstance(policy, Policy):
         raise ValueError(f"policy must be a policy, as vits.make gives one, but is {validate.shown(policy)}")
@@ -202,7 +202,7 @@ def _checked(environment: Environment, policy: Policy, horizon: int, workers: in
         raise ValueError(f"the model takes {policy.model.dim} features, but the environment gives {environment.dim}")
     if workers is None:
         return with_capacity(policy, horizon), programs.current_shares()
-    validate.count("workers", workers)
+    workers = validate.count("workers", workers)
     return with_capacity(policy, horizon), Shares(workers, workers)
 
 
@@ -253,7 +253,7 @@ def _leading_axis(policies: Policy) -> int:
 
 def _seed_indices(seeds: int | Sequence[int]) -> Int[np.ndarray, " seeds"]:
     if isinstance(seeds, (int, np.integer)):
-        validate.count("seeds", seeds)
+        seeds = validate.count("seeds", seeds)
         validate.memory(f"a list of {seeds:,} seeds", 8.0 * seeds, "use fewer seeds")
         return np.arange(seeds)
     if not isinstance(seeds, (Sequence, np.ndarray)) or np.ndim(seeds) == 0:
