@@ -69,7 +69,7 @@ def test_an_arm_that_does_not_exist() -> None:
 
 
 def test_steps_that_grow_have_diverged() -> None:
-    long = {"step_rule": "constant", "step_size": 30.0, "num_steps": 5}
+    long = {"step_rule": "constant", "step_size": 3.0, "num_steps": 5}
     assert reason_of(vits.make("vits_i", LINEAR, **long), observation()) == Reason.DIVERGED
     assert reason_of(vits.make("lmc_ts", LINEAR, **long), observation()) == Reason.DIVERGED
 
