@@ -8,7 +8,7 @@ The curvature is Gauss-Newton's: with exact Hessians a round takes three times a
 freezes its inverse within a round. That keeps the covariance where the curvature at the mean is still a good
 approximation: of forty fresh seeds of the square network at zeta = 0.1, four failed within 100 rounds with the
 first-order inverse and one with the frozen inverse. With 861 parameters each step uses a minibatch of 64 observations,
-and a round takes a fifth of a second per seed however many observations there are.
+and the time of a round does not depend on how many observations there are.
 
 Without tuning, all networks have eta = 10 and lambda = 20. LinTS has its best setting over both worlds, chosen from eta
 between 0.01 and 100 and lambda in {1, 10} on 20 seeds of another key with 1000 rounds. The order of VITS-II and LMC-TS

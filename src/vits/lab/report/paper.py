@@ -58,7 +58,7 @@ JOBS = (
     Job("movielens", "written", 300, 1.5),
     Job("quadratic", "tuned", 600, 2.5),
     Job("movielens", "paper", 300, 3.0),
-    Job("quadratic", "paper", None, 3.0),
+    Job("quadratic", "paper", 100, 3.0),
     Job("quadratic", "written", None, 10.0),
 )
 """All experiments of the paper in both readings, and networks on tables; short runs first.
