@@ -120,7 +120,7 @@ def cheaper(found: Results, worlds: Sequence[str], firsts: Sequence[str], second
 
 
 def unsettled(found: Results, most: int) -> list[Finding]:
-    """The statements of undecided claims that should get more seeds, if a row gets at most so many.
+    """The statements of undecided claims that should get more seeds, where rows may have up to `most`.
 
     A claim needs only the statement that is expected to fail first. If none is, it needs all of them.
     """
