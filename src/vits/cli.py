@@ -69,7 +69,10 @@ Horizon = Annotated[
 Data = Annotated[
     Path | None, typer.Option(help="Folder of the data set; VITS_DATA, or the folder of `vits data`, by default.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help="Folder for the results; in results/, named after experiment and preset, by default."),
+]
 EngineName = Annotated[
     str, typer.Option("--engine", help="Where it is computed: local, in this process, or ray, on a cluster.")
 ]
@@ -326,7 +329,7 @@ def _print_pictures(paths: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or no disk with exit code 1."""
+    """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or a disk error with exit code 1."""
     # Seeds are spread over the cores; a small factorisation that also uses all of them is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     files.keep_compiled_programs()

@@ -33,7 +33,8 @@ class Agent:
 
     - neither `arms` nor `features`: `decide(arms)` takes the features of the arms on offer, any number of them;
     - `arms` and `features`: `decide(context)` uses `features(context, arm)` for every named arm;
-    - `arms` alone: `decide(context)`, and every named arm has its own posterior.
+    - `arms` alone: `decide(context)`, and every named arm has its own posterior, or its own output of a network that
+      all arms share, `vits.models.mlp(dim, outputs=...)`.
 
     Any number of threads may decide while others learn. Calls that learn take turns.
 
@@ -121,6 +122,9 @@ class Agent:
 
         Returns:
             The decision. It waits for its reward until `learn` gets its `id`.
+
+        Raises:
+            ArithmeticError: fewer than `k` arms have a finite score.
         """
         current, ledger = self._ready(), self._ledger
         if type(k) is not int or k < 1:
@@ -249,7 +253,7 @@ class Agent:
 
         Args:
             arm: the arm, for agents with a posterior for each arm.
-            samples: draws for quantities without a closed form.
+            samples: draws, for intervals and for quantities without a closed form.
 
         Returns:
             `.mean` (p,), `.variances` (p,), `.covariance` (p, p), and `.interval(arms)`, the expected reward of arms.
@@ -293,7 +297,7 @@ class Agent:
         return cls._of(*saving.load(files.checked_path(path), model, features, hyperparameters))
 
     def fork(self, seed: int) -> "Agent":
-        """An independent copy with the same knowledge, and its own randomness and ids."""
+        """An independent copy with the same posterior and pending decisions, and its own randomness and ids."""
         seed = validate.seed("seed", seed)
         with self._learning:
             current = self._ready()

@@ -12,7 +12,8 @@ Arguments that presets share:
 - `step_rule`: "safe", "constant", "per_observation", or a rule from `vits.steps`.
 - `num_steps`: steps in a round.
 - `curvature`: Hessians of a model that is not generalised linear: "exact", "gauss_newton", or a function like
-  `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks, "exact" where the model has no such form.
+  `vits.potentials.autodiff.exact`. By default "gauss_newton" for networks and custom models with a `loss`, and "exact"
+  for those with an `nll`.
 - `data`: options of `vits.potentials.DataOptions`, or of the smaller class in the signature: prior, window, capacity,
   minibatch, fold_after.
 """

@@ -47,8 +47,8 @@ def vits_ii_hf(
 
     Args:
         step_size: as in `vits_i`; the largest stable step is smaller the fewer directions there are.
-        num_samples: gradients per step. By default twice the number of parameters if there are at most 64, else 40; and
-            20 for plain draws.
+        num_samples: gradients per step. By default 20 for "plain" draws and 40 for "antithetic" ones; for "orthogonal"
+            ones twice the number of parameters if there are at most 64, else 40.
         draws: "orthogonal" (mirrored orthogonal directions), "antithetic", or "plain" (the paper's).
 
     Other arguments: see `vits_ii` and `vits.algorithms`.

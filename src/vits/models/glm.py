@@ -171,7 +171,7 @@ def linear(dim: int) -> Linear:
 
 
 def logistic(dim: int) -> Logistic:
-    """Rewards 0 or 1: `P(r = 1) = sigmoid(phi' theta)`.
+    """Rewards 0 or 1: `P(r = 1) = sigmoid(phi' theta)`. Numbers between are accepted.
 
     Args:
         dim: number of features of an arm, and of parameters.

@@ -131,10 +131,13 @@ def replay(
     """Play given actions again, for example to measure their regret in another unit.
 
     Args:
-        key: that of the simulation which the actions come from.
+        key: the key of the simulation that the actions come from.
         environment: the same world, or one that draws the same rounds and measures them differently.
         actions: the arm played by each seed in each round.
         seeds: those of the simulation.
+
+    Returns:
+        The trace, as of `simulate`.
 
     Example:
         >>> import numpy as np, vits
