@@ -329,7 +329,7 @@ def _print_pictures(paths: Iterable[Path]) -> None:
 
 
 def main() -> None:
-    """Run a command. Bad usage ends with one sentence and exit code 2, a damaged run or a disk error with exit code 1."""
+    """Run a command. Exit code 2 is for bad usage, told in one sentence, and 1 for a damaged run or a disk error."""
     # Seeds are spread over the cores; a small factorisation that also uses all of them is up to 20 times slower.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     files.keep_compiled_programs()
