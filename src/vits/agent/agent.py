@@ -167,7 +167,8 @@ class Agent:
 
         Raises:
             UnknownDecision: this agent did not make the decision, or was restored to a time before it.
-            ExpiredDecision: too many newer decisions wait for a reward.
+            ExpiredDecision: too many newer decisions wait for a reward. If the decision is older than one that expired,
+                its reward may have been learned.
             RewardGivenAlready: the decision has its reward.
             InvalidReward: the reward is not a number that the model allows.
             CapacityFull: there is no room for the observation, with `when_full="raise"`.
