@@ -1,68 +1,32 @@
 """Verdicts on paired seeds: the interval covers at every look, and the ends are what the rule says."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
+from trust import coverage
 
 from vits.lab import compare
 from vits.lab.compare import FAILS, HOLDS, INCONCLUSIVE
 
-REGRETS = dict(np.load(Path(__file__).parent / "fixtures" / "regrets.npz"))
-"""Final regret on the linear bandit at zeta = 0.1 (eta = 100, lambda = 1), 1000 seeds of each of three algorithms."""
 
-REPLICATIONS, MOST = 6000, 2000
-
-
-def resampled(first, second):
-    differences = (REGRETS[first] - REGRETS[second]).astype(float)
-    return differences.mean(), lambda rng, shape: rng.choice(differences, shape)
-
-
-DIFFERENCES = {
-    "vits_ii - lin_ts": resampled("vits_ii", "lin_ts"),
-    "lmc10 - lin_ts": resampled("lmc10", "lin_ts"),
-    "lmc10 - vits_ii": resampled("lmc10", "vits_ii"),
-    "Gaussian": (0.0, lambda rng, shape: rng.normal(size=shape)),
-    "log-normal": (np.exp(0.5), lambda rng, shape: rng.lognormal(size=shape)),
-    "mirrored log-normal": (-np.exp(0.5), lambda rng, shape: -rng.lognormal(size=shape)),
-    "difference of log-normals": (0.0, lambda rng, shape: rng.lognormal(size=shape) - rng.lognormal(size=shape)),
-}
-
-
-def miscoverage(draw, mean, alphas, *, seed, replications=REPLICATIONS):
-    """Share of replications in which an interval misses the mean at any look, for each level."""
-    rng, looks = np.random.default_rng(seed), np.arange(compare.FEWEST, MOST + 1, 10)
-    missed = np.zeros(len(alphas))
-    for _ in range(replications // 250):
-        found = compare.moments(draw(rng, (250, MOST)), looks)
-        for i, alpha in enumerate(alphas):
-            low, high = compare.ends(*found, looks, alpha)
-            missed[i] += np.sum(np.any((mean < low) | (mean > high), axis=-1))
-    return missed / replications
-
-
-@pytest.mark.parametrize("name", DIFFERENCES)
+@pytest.mark.parametrize("name", coverage.LAWS)
 def test_the_interval_misses_at_any_look_at_most_as_often_as_it_says(name):
-    mean, draw = DIFFERENCES[name]
-    alphas = [compare.LEVEL, compare.level(1)]
-    assert np.all(miscoverage(draw, mean, alphas, seed=0) <= alphas)
+    missed = coverage.missed(coverage.LAWS[name], replications=6000, seed=0)
+    assert all(missed[level] <= coverage.LEVELS[level] for level in ("one comparison", "a claim of one statement"))
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("name", DIFFERENCES)
+@pytest.mark.parametrize("name", coverage.LAWS)
 def test_the_interval_covers_at_the_level_of_a_statement_too(name):
     """At one of four statements of a claim misses are rare: 40,000 replications."""
-    mean, draw = DIFFERENCES[name]
-    alphas = [compare.LEVEL, compare.level(1), compare.level(4)]
-    assert np.all(miscoverage(draw, mean, alphas, seed=1, replications=40_000) <= alphas)
+    missed = coverage.missed(coverage.LAWS[name], replications=40_000, seed=1)
+    assert all(missed[level] <= alpha for level, alpha in coverage.LEVELS.items())
 
 
 def test_without_the_term_for_skewness_the_interval_would_miss_too_often():
     """What the term is for: otherwise log-normal differences are missed more often than the level says."""
-    mean, draw = DIFFERENCES["log-normal"]
-    looks = np.arange(compare.FEWEST, MOST + 1, 10)
-    middle, deviation, skewness = compare.moments(draw(np.random.default_rng(0), (1000, MOST)), looks)
+    mean, draw = coverage.LAWS["log-normal"]
+    looks = np.arange(compare.FEWEST, coverage.MOST + 1, coverage.LOOK_EVERY)
+    middle, deviation, skewness = compare.moments(draw(np.random.default_rng(0), (1000, coverage.MOST)), looks)
     low, high = compare.ends(middle, deviation, 0.0 * skewness, looks, compare.LEVEL)
     assert np.mean(np.any((mean < low) | (mean > high), axis=-1)) > compare.LEVEL
 

@@ -107,6 +107,21 @@ def sbc(simulations: Annotated[int, typer.Option(help="How many, for each poster
 
 
 @app.command()
+def coverage(
+    replications: Annotated[int, typer.Option(help="How many, for each law.")] = 40_000,
+    seed: Annotated[int, typer.Option(help="Of the differences.")] = 1,
+) -> None:
+    """How often the intervals of verdicts miss the true mean at any look."""
+    from trust import coverage
+
+    table = Table("differences", *(f"{name}, {100 * level:.2g} %" for name, level in coverage.LEVELS.items()))
+    for name, law in coverage.LAWS.items():
+        found = coverage.missed(law, replications=replications, seed=seed)
+        table.add_row(name, *(f"{100 * share:.2g} %" for share in found.values()))
+    out.print(table)
+
+
+@app.command()
 def folding() -> None:
     """Posteriors with folded observations, against the best Gaussian for all of them."""
     from trust import folding
