@@ -147,6 +147,12 @@ def test_ranks_members_layers_and_arms_that_would_not_fit_are_refused(algorithm,
         vits.make(algorithm, model, **options)
 
 
+def test_a_network_that_would_not_fit_is_refused_before_its_weights_are_made(monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "0.05")
+    with pytest.raises(ValueError, match=r"16,012,002 parameters needs 0\.064 GB, .* of 0\.05 GB .*: use fewer"):
+        vits.models.mlp(4000, hidden=(4000,), outputs=2)
+
+
 def test_the_limit_can_be_set(monkeypatch):
     monkeypatch.setenv(validate.MEMORY, "0.001")
     with pytest.raises(ValueError, match=r"more than the limit of 0\.001 GB"):
