@@ -139,12 +139,32 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
             {"per_arm": 5000},
             r"5,000 posteriors of a model with 1,000 .* needs 20 GB",
         ),
+        (
+            "lmc_ts",
+            vits.models.mlp(50, hidden=(900,)),
+            {"per_arm": 100_000},
+            r"100,000 posteriors of a model with 46,801 .* needs 18\.7 GB",
+        ),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"per_arm": 5_000, "covariance": "low_rank"},
+            r"5,000 posteriors of a model with 46,801 .* needs 20\.\d GB",
+        ),
     ],
 )
 def test_ranks_members_layers_and_arms_that_would_not_fit_are_refused(algorithm, model, options, message, monkeypatch):
     monkeypatch.setenv(validate.MEMORY, "10")
     with pytest.raises(ValueError, match=message + r".*, more than the limit of 10 GB .*: use .*lmc_ts"):
         vits.make(algorithm, model, **options)
+
+
+def test_data_sets_of_an_ensemble_that_would_not_fit_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "0.02")
+    policy = vits.make("ensemble_ts", vits.models.mlp(20, hidden=(2,)), capacity=10_000)  # one of them fits
+    message = r"one data set for each of 30 members needs 0\.02\d\d? GB, .* of 0\.02 GB .*: use fewer members"
+    with pytest.raises(ValueError, match=message):
+        policy.init(jax.random.key(0))
 
 
 def test_a_network_that_would_not_fit_is_refused_before_its_weights_are_made(monkeypatch):

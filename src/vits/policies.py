@@ -203,13 +203,13 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
         return policy
     if isinstance(policy.posterior, PerArm):
         raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
-    size, keeps_matrix = policy.model.num_params, policy.posterior.num_matrices > 0
+    posterior = PerArm(policy.posterior, num_arms)
     validate.memory(
-        f"{num_arms:,} posteriors of a model with {size:,} parameters",
-        keeps_matrix * jnp.zeros(()).itemsize * float(num_arms) * size**2,
-        "use features that all arms share, or lmc_ts, which keeps no matrix",
+        f"{num_arms:,} posteriors of a model with {policy.model.num_params:,} parameters",
+        posterior.num_bytes,
+        "use features that all arms share, a smaller model, or lmc_ts, which keeps no matrix",
     )
-    return replace(policy, posterior=PerArm(policy.posterior, num_arms))
+    return replace(policy, posterior=posterior)
 
 
 def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
