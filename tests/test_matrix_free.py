@@ -98,6 +98,12 @@ def test_a_wide_linear_ensemble_keeps_no_matrix_and_fits_like_a_narrow_one():
     np.testing.assert_allclose(state.members[:, 3], 64.0 / 33.0, atol=5.0 / np.sqrt(33.0))
 
 
+PRODUCT = vits.models.custom(
+    lambda params, phi: params[:3] @ phi, loss=lambda f, r: 0.5 * (f - r) ** 2, dim=3, num_params=100_000
+)
+"""A model that keeps a row of parameters for each observation of a minibatch."""
+
+
 @pytest.mark.parametrize("algorithm", ["lmc_ts", "fg_ts"])
 def test_chains_of_large_networks_keep_nothing_quadratic(algorithm):
     model = vits.models.mlp(50, hidden=(900,))  # 46,801 parameters: a matrix would take 8.8 GB
@@ -133,6 +139,20 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
             r"46,801 parameters needs 22\.5 GB",
         ),
         ("last_layer_ts", vits.models.mlp(2, hidden=(40_000,)), {}, r"needs 25\.\d GB"),
+        ("last_layer_ts", vits.models.mlp(50, hidden=(900,)), {"rank": 2, "minibatch": None}, r"46,801 .* 43\.8 GB"),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "minibatch": 30_000},
+            r"46,801 .* 43\.8 GB",
+        ),
+        ("vits_ii", PRODUCT, {"covariance": "diagonal", "minibatch": 10_000}, r"100,000 parameters needs 20 GB"),
+        (
+            "vits_ii_hf",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "num_samples": 10_000},
+            r"46,801 parameters needs 13\.1 GB",
+        ),
         (
             "lin_ts",
             vits.models.linear(1000),
@@ -156,6 +176,41 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
 def test_ranks_members_layers_and_arms_that_would_not_fit_are_refused(algorithm, model, options, message, monkeypatch):
     monkeypatch.setenv(validate.MEMORY, "10")
     with pytest.raises(ValueError, match=message + r".*, more than the limit of 10 GB .*: use .*lmc_ts"):
+        vits.make(algorithm, model, **options)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "options", "message"),
+    [
+        (
+            "lmc_ts",
+            vits.models.mlp(50, hidden=(900,)),
+            {"num_steps": 20_000},
+            r"lmc_ts .* needs 18\.7 GB, .*: use a smaller model, or fewer num_steps",
+        ),
+        (
+            "lmc_ts",
+            vits.models.logistic(50_000),
+            {"preconditioner": "design"},
+            r"lmc_ts .* needs 30 GB, .*: use a smaller model, or preconditioner='none'",
+        ),
+        (
+            "vits_ng",
+            vits.models.linear(50_000),
+            {"covariance": "diagonal"},
+            r"vits_ng .* needs 30 GB, .*: use a smaller model, or lmc_ts, which",
+        ),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "minibatch": 30_000},
+            r"vits_ng .* needs 43\.8 GB, .*: use a smaller model, a small minibatch, or lmc_ts, which",
+        ),
+    ],
+)
+def test_a_refusal_advises_what_does_fit(algorithm, model, options, message, monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "10")
+    with pytest.raises(ValueError, match=message):
         vits.make(algorithm, model, **options)
 
 

@@ -4,7 +4,7 @@ import abc
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 from vits import validate
 from vits.inference.base import Moments, Posterior
 from vits.inference.per_arm import PerArm
-from vits.models import RewardModel
+from vits.models import Glm, RewardModel
 from vits.potentials import Potential
 from vits.types import Info, Matrix, Observation, Scalar, State, Vector, all_finite, as_real, conformed, new_info
 
@@ -241,15 +241,28 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             kwargs[name] = validate.plain(value)
         policy = build(*args, **kwargs)
         if isinstance(policy, PosteriorPolicy):
-            families = "covariance='diagonal' or 'low_rank' with a small rank, " if "covariance" in known else ""
             validate.memory(
                 f"{build.__name__} on a model with {model.num_params:,} parameters",
                 jnp.zeros(()).itemsize * policy.posterior.footprint(model.num_params),
-                f"use a smaller model, {families}or lmc_ts, which keeps no matrix",
+                _what_fits(policy, kwargs, known),
             )
         return policy
 
     return checked
+
+
+def _what_fits(policy: PosteriorPolicy, given: Mapping[str, Any], known: Collection[str]) -> str:
+    """What to use instead of a policy that would not fit into memory."""
+    instead = ["a smaller model"]
+    if "minibatch" in given:
+        instead.append("a small minibatch")
+    # Generalised linear models form their curvature with any covariance.
+    if "covariance" in known and given.get("covariance") != "diagonal" and not isinstance(policy.model, Glm):
+        instead.append("covariance='diagonal' or 'low_rank' with a small rank")
+    least = "lmc_ts, which keeps no matrix"
+    if policy.posterior.is_chain:
+        least = "fewer num_steps" if given.get("preconditioner", "none") == "none" else "preconditioner='none'"
+    return f"use {', '.join(instead)}, or {least}"
 
 
 def _check_kind(name: str, value: Any, annotation: Any) -> None:
