@@ -304,6 +304,10 @@ def custom(
         found = sum(leaf.size for leaf in jax.tree.leaves(start))
         if found != size:
             raise ValueError(f"init_params(key) must return {size} parameters, but returns {found}")
+        template = eqx.filter(params, eqx.is_inexact_array)
+        shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (start, template))
+        if num_params is None and shapes != expected:
+            raise ValueError(f"init_params(key) must return arrays like those of params, {expected}, but {shapes}")
     features, number = jnp.zeros(dim), jnp.zeros(())
     _check_scalar("mean(params, features)", mean, params, features)
     if nll is not None:
