@@ -266,6 +266,12 @@ def test_an_inverse_that_is_exact_is_not_chosen():
         vits.make("vits_ii", vits.models.linear(3), covariance="diagonal", inverse="frozen")
 
 
+@pytest.mark.parametrize("covariance", ["diagonal", "low_rank"])
+def test_a_tolerance_that_no_step_would_look_at_is_refused(covariance):
+    with pytest.raises(ValueError, match=f"tolerance must be left out .* covariance is {covariance}, but is 0.5"):
+        vits.make("vits_ng", vits.models.linear(30), covariance=covariance, tolerance=0.5)
+
+
 def test_folded_observations_and_indefinite_curvature_are_refused():
     with pytest.raises(ValueError, match="must be 'full' where observations are folded, but is 'diagonal'"):
         vits.make("vits_ng", vits.models.logistic(3), covariance="diagonal", fold_after=9)

@@ -98,6 +98,12 @@ def test_a_wide_linear_ensemble_keeps_no_matrix_and_fits_like_a_narrow_one():
     np.testing.assert_allclose(state.members[:, 3], 64.0 / 33.0, atol=5.0 / np.sqrt(33.0))
 
 
+PRODUCT = vits.models.custom(
+    lambda params, phi: params[:3] @ phi, loss=lambda f, r: 0.5 * (f - r) ** 2, dim=3, num_params=100_000
+)
+"""A model that keeps a row of parameters for each observation of a minibatch."""
+
+
 @pytest.mark.parametrize("algorithm", ["lmc_ts", "fg_ts"])
 def test_chains_of_large_networks_keep_nothing_quadratic(algorithm):
     model = vits.models.mlp(50, hidden=(900,))  # 46,801 parameters: a matrix would take 8.8 GB
@@ -133,11 +139,37 @@ def test_matrices_that_would_not_fit_are_refused_before_they_are_made(algorithm)
             r"46,801 parameters needs 22\.5 GB",
         ),
         ("last_layer_ts", vits.models.mlp(2, hidden=(40_000,)), {}, r"needs 25\.\d GB"),
+        ("last_layer_ts", vits.models.mlp(50, hidden=(900,)), {"rank": 2, "minibatch": None}, r"46,801 .* 43\.8 GB"),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "minibatch": 30_000},
+            r"46,801 .* 43\.8 GB",
+        ),
+        ("vits_ii", PRODUCT, {"covariance": "diagonal", "minibatch": 10_000}, r"100,000 parameters needs 20 GB"),
+        (
+            "vits_ii_hf",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "num_samples": 10_000},
+            r"46,801 parameters needs 13\.1 GB",
+        ),
         (
             "lin_ts",
             vits.models.linear(1000),
             {"per_arm": 5000},
             r"5,000 posteriors of a model with 1,000 .* needs 20 GB",
+        ),
+        (
+            "lmc_ts",
+            vits.models.mlp(50, hidden=(900,)),
+            {"per_arm": 100_000},
+            r"100,000 posteriors of a model with 46,801 .* needs 18\.7 GB",
+        ),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"per_arm": 5_000, "covariance": "low_rank"},
+            r"5,000 posteriors of a model with 46,801 .* needs 20\.\d GB",
         ),
     ],
 )
@@ -145,6 +177,55 @@ def test_ranks_members_layers_and_arms_that_would_not_fit_are_refused(algorithm,
     monkeypatch.setenv(validate.MEMORY, "10")
     with pytest.raises(ValueError, match=message + r".*, more than the limit of 10 GB .*: use .*lmc_ts"):
         vits.make(algorithm, model, **options)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "model", "options", "message"),
+    [
+        (
+            "lmc_ts",
+            vits.models.mlp(50, hidden=(900,)),
+            {"num_steps": 20_000},
+            r"lmc_ts .* needs 18\.7 GB, .*: use a smaller model, or fewer num_steps",
+        ),
+        (
+            "lmc_ts",
+            vits.models.logistic(50_000),
+            {"preconditioner": "design"},
+            r"lmc_ts .* needs 30 GB, .*: use a smaller model, or preconditioner='none'",
+        ),
+        (
+            "vits_ng",
+            vits.models.linear(50_000),
+            {"covariance": "diagonal"},
+            r"vits_ng .* needs 30 GB, .*: use a smaller model, or lmc_ts, which",
+        ),
+        (
+            "vits_ng",
+            vits.models.mlp(50, hidden=(900,)),
+            {"covariance": "diagonal", "minibatch": 30_000},
+            r"vits_ng .* needs 43\.8 GB, .*: use a smaller model, a small minibatch, or lmc_ts, which",
+        ),
+    ],
+)
+def test_a_refusal_advises_what_does_fit(algorithm, model, options, message, monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "10")
+    with pytest.raises(ValueError, match=message):
+        vits.make(algorithm, model, **options)
+
+
+def test_data_sets_of_an_ensemble_that_would_not_fit_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "0.02")
+    policy = vits.make("ensemble_ts", vits.models.mlp(20, hidden=(2,)), capacity=10_000)  # one of them fits
+    message = r"one data set for each of 30 members needs 0\.02\d\d? GB, .* of 0\.02 GB .*: use fewer members"
+    with pytest.raises(ValueError, match=message):
+        policy.init(jax.random.key(0))
+
+
+def test_a_network_that_would_not_fit_is_refused_before_its_weights_are_made(monkeypatch):
+    monkeypatch.setenv(validate.MEMORY, "0.05")
+    with pytest.raises(ValueError, match=r"16,012,002 parameters needs 0\.064 GB, .* of 0\.05 GB .*: use fewer"):
+        vits.models.mlp(4000, hidden=(4000,), outputs=2)
 
 
 def test_the_limit_can_be_set(monkeypatch):

@@ -179,3 +179,15 @@ def test_mistakes_are_named(build, message):
 def test_functions_that_return_a_vector_are_refused_when_the_model_is_made(functions, message):
     with pytest.raises(ValueError, match=message):
         models.custom(**functions, dim=3, num_params=3)
+
+
+def test_a_start_in_another_order_than_the_parameters_is_refused():
+    message = r"must return arrays like those of params, \[\(\), \(3,\)\], but \[\(3,\), \(\)\]"
+    with pytest.raises(ValueError, match=message):
+        models.custom(
+            lambda params, phi: params["scale"] * (params["slope"] @ phi),
+            loss=lambda mean, reward: 0.5 * (mean - reward) ** 2,
+            dim=3,
+            params={"scale": jnp.ones(()), "slope": jnp.zeros(3)},
+            init_params=lambda key: (jnp.zeros(3), jnp.ones(())),
+        )

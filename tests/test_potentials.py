@@ -305,6 +305,8 @@ def test_the_cheapest_form_is_chosen():
         ({"prior": (np.nan, 1.0)}, "the prior's mean must be finite"),
         ({"prior": (0.0, np.diag([1.0, 1.0, -2.0]))}, "positive definite, but has the eigenvalue -2"),
         ({"prior": (0.0, np.eye(3) + np.eye(3, k=1))}, "the prior's covariance must be symmetric"),
+        ({"prior": (0.0, 1e-40)}, "the inverse of the prior's covariance, in float32, must be a positive finite"),
+        ({"prior": (0.0, 1e-40 * np.eye(3))}, "the inverse of the prior's covariance, in float32, must be finite"),
         ({"minibatch": 0}, "minibatch must be a whole number of at least 1, but is 0"),
         ({"capacity": 5, "window": 5}, "capacity must be left out when there is a window, but is 5"),
         ({"inverse_temperature": 0.0}, "inverse_temperature must be a positive finite number, but is 0"),
@@ -314,6 +316,11 @@ def test_the_cheapest_form_is_chosen():
 def test_mistakes_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         potential(models.logistic(DIM), **{"inverse_temperature": 1.0, "prior_precision": 1.0, **options})
+
+
+def test_a_wide_matrix_that_is_refused_is_not_printed_whole():
+    with pytest.raises(ValueError, match=r"must be symmetric, but differs from its transpose: .{,90}$"):
+        potentials.gaussian_prior(50, 0.0, np.triu(np.ones((50, 50))))
 
 
 def test_gauss_newton_needs_to_know_the_loss():

@@ -4,7 +4,7 @@ import abc
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -17,7 +17,7 @@ from typing_extensions import override
 from vits import validate
 from vits.inference.base import Moments, Posterior
 from vits.inference.per_arm import PerArm
-from vits.models import RewardModel
+from vits.models import Glm, RewardModel
 from vits.potentials import Potential
 from vits.types import Info, Matrix, Observation, Scalar, State, Vector, all_finite, as_real, conformed, new_info
 
@@ -203,13 +203,13 @@ def one_per_arm(policy: Policy, num_arms: int) -> Policy:
         return policy
     if isinstance(policy.posterior, PerArm):
         raise ValueError(f"per_arm must be left out for a policy that has one posterior per arm, but is {num_arms}")
-    size, keeps_matrix = policy.model.num_params, policy.posterior.num_matrices > 0
+    posterior = PerArm(policy.posterior, num_arms)
     validate.memory(
-        f"{num_arms:,} posteriors of a model with {size:,} parameters",
-        keeps_matrix * jnp.zeros(()).itemsize * float(num_arms) * size**2,
-        "use features that all arms share, or lmc_ts, which keeps no matrix",
+        f"{num_arms:,} posteriors of a model with {policy.model.num_params:,} parameters",
+        posterior.num_bytes,
+        "use features that all arms share, a smaller model, or lmc_ts, which keeps no matrix",
     )
-    return replace(policy, posterior=PerArm(policy.posterior, num_arms))
+    return replace(policy, posterior=posterior)
 
 
 def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
@@ -241,15 +241,28 @@ def preset(build: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
             kwargs[name] = validate.plain(value)
         policy = build(*args, **kwargs)
         if isinstance(policy, PosteriorPolicy):
-            families = "covariance='diagonal' or 'low_rank' with a small rank, " if "covariance" in known else ""
             validate.memory(
                 f"{build.__name__} on a model with {model.num_params:,} parameters",
                 jnp.zeros(()).itemsize * policy.posterior.footprint(model.num_params),
-                f"use a smaller model, {families}or lmc_ts, which keeps no matrix",
+                _what_fits(policy, kwargs, known),
             )
         return policy
 
     return checked
+
+
+def _what_fits(policy: PosteriorPolicy, given: Mapping[str, Any], known: Collection[str]) -> str:
+    """What to use instead of a policy that would not fit into memory."""
+    instead = ["a smaller model"]
+    if "minibatch" in given:
+        instead.append("a small minibatch")
+    # Generalised linear models form their curvature with any covariance.
+    if "covariance" in known and given.get("covariance") != "diagonal" and not isinstance(policy.model, Glm):
+        instead.append("covariance='diagonal' or 'low_rank' with a small rank")
+    least = "lmc_ts, which keeps no matrix"
+    if policy.posterior.is_chain:
+        least = "fewer num_steps" if given.get("preconditioner", "none") == "none" else "preconditioner='none'"
+    return f"use {', '.join(instead)}, or {least}"
 
 
 def _check_kind(name: str, value: Any, annotation: Any) -> None:

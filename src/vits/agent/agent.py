@@ -242,7 +242,10 @@ class Agent:
             self.posterior(next(iter(current.arms), None))
 
     def add_arm(self, name: Hashable) -> None:
-        """Add an arm that starts with the prior; an arm that was removed may return, as a new arm."""
+        """Add an arm that starts with the prior; an arm that was removed may return, as a new arm.
+
+        A model with one output per arm has none for a new one.
+        """
         self._update(lambda current: (current.with_arm(name), None))
 
     def remove_arm(self, name: Hashable) -> None:

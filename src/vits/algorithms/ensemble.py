@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Key
 from typing_extensions import Unpack, override
 
-from vits import models, policies, potentials
+from vits import models, policies, potentials, validate
 from vits.history import Undoable
 from vits.inference import newton
 from vits.inference.base import Marginals, Moments, Posterior
@@ -148,8 +148,13 @@ class NoisyCopies(Perturbation):
 
     def init(self, potential: Potential, members: Float[Array, "members params"]) -> Copies:
         """No observations yet."""
-        num_members = members.shape[0]
-        return _stacked(jax.tree.map(lambda x: jnp.broadcast_to(x, (num_members, *x.shape)), potential.init()))
+        num_members, data = members.shape[0], potential.init()
+        validate.memory(
+            f"one data set for each of {num_members:,} members",
+            float(num_members) * sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(data)),
+            "use fewer members, or a smaller window or capacity",
+        )
+        return _stacked(jax.tree.map(lambda x: jnp.broadcast_to(x, (num_members, *x.shape)), data))
 
     def observe(
         self,

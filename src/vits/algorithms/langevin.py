@@ -130,6 +130,11 @@ class Langevin(Posterior):
     curvature: CurvatureRule
     design: Exact | None = None
 
+    @override
+    def footprint(self, num_params: int) -> float:
+        design = 0.0 if self.design is None else self.design.footprint(num_params)
+        return design + (5.0 * self.num_steps + 10.0) * num_params  # all noise of a round is drawn at once
+
     def init(self, key: Key[Array, ""]) -> LangevinState:
         """A draw from the prior."""
         design = None if self.design is None else self.design.init(key)

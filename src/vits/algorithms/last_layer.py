@@ -25,7 +25,7 @@ from typing_extensions import Unpack, override
 
 from vits import linalg, models, policies, potentials, validate
 from vits.inference.base import Marginals, Moments, Posterior
-from vits.inference.covariance import MINIBATCH, Precision, positive_rows, rows_of
+from vits.inference.covariance import MINIBATCH, Precision, footprint, positive_rows, rows_of
 from vits.inference.guards import guarded
 from vits.models.network import Mlp, unflatten
 from vits.potentials import Data, Potential, SampleOptions
@@ -60,7 +60,8 @@ class LastLayer(Posterior):
     @override
     def footprint(self, num_params: int) -> float:
         outputs, width, _ = self._shape
-        return 4.0 * outputs * width**2 + (20.0 + 6.0 * (self.rank or 0)) * num_params
+        body = 20.0 * num_params if self.rank is None else footprint(self.rank, self.potential, num_params)
+        return 4.0 * outputs * width**2 + body
 
     def init(self, key: Key[Array, ""]) -> LastLayerState:
         """The prior of the last layer, on a body with random weights."""

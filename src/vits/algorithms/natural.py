@@ -28,6 +28,9 @@ from vits.inference.structured import Structured
 from vits.potentials import Centre, Data, DataOptions, Expectations, Potential
 from vits.types import Info, Matrix, Observation, Reason, Scalar, Vector
 
+TOLERANCE = 0.05
+"""Default distance from the optimum, in posterior standard deviations, at which the steps of a round stop."""
+
 
 class Gaussian(NamedTuple):
     """N(mean, B B') with B = sqrt_cov, and precision P = (B B')^-1."""
@@ -169,7 +172,7 @@ def vits_ng(
     prior_precision: Scalar | float = 1.0,
     step_size: Scalar | float | None = None,
     num_steps: int | None = None,
-    tolerance: Scalar | float = 0.05,
+    tolerance: Scalar | float | None = None,
     curvature: str | potentials.CurvatureForm | None = None,
     covariance: str = "full",
     rank: int | None = None,
@@ -185,7 +188,8 @@ def vits_ng(
             where each step estimates them from a pair of draws.
         num_steps: the most steps per round. By default 2; and 10 if observations of a linear, logistic or Poisson model
             are folded, because folded ones are not used again, or if the covariance is not full.
-        tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop.
+        tolerance: distance from the optimum, in posterior standard deviations, at which steps after the first stop. By
+            default 0.05; only with a full covariance.
         covariance: "full"; "low_rank", whose precision is a diagonal plus `rank` rows; or "diagonal". For networks, the
             last two store no matrix of the parameters, and each step uses a minibatch, of 64 by default.
         rank: rows of a low-rank precision, 20 by default.
@@ -209,9 +213,12 @@ def vits_ng(
     if num_steps is None:
         is_seen_once = data.get("fold_after") is not None and isinstance(model, models.Glm)
         num_steps = 10 if is_seen_once or rows is not None else 2
-    validate.not_negative("tolerance", tolerance)
     if rows is not None:
+        if tolerance is not None:
+            raise ValueError(f"tolerance must be left out where the covariance is {covariance}, but is {tolerance}")
         data = sampled(model, data)
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    validate.not_negative("tolerance", tolerance)
     few = rows is not None
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, by_layers=few, **data)
     rho, near = jnp.asarray(step_size, float), jnp.asarray(tolerance, float)

@@ -157,10 +157,11 @@ class Root(NamedTuple):
         return jnp.concatenate([jnp.diag(self.deviations), self.factor.T], axis=1)
 
 
-def footprint(rank: int, potential: Potential, num_params: int) -> float:
-    """How many numbers an update holds at once, about: generalised linear models form their curvature."""
-    matrices = 0.0 if isinstance(potential, AutodiffPotential) else 3.0
-    return (matrices * num_params + 6.0 * rank + 20.0) * num_params
+def footprint(rank: int, potential: Potential, num_params: int, *, vectors: float = 20.0) -> float:
+    """How many numbers an update holds at once, about: `vectors` and the curvature's share for each parameter."""
+    # Generalised linear models form their curvature.
+    curvature = potential.numbers_per_parameter if isinstance(potential, AutodiffPotential) else 3.0 * num_params
+    return (curvature + 6.0 * rank + vectors) * num_params
 
 
 def rows_of(covariance: str, rank: int | None, model: RewardModel) -> int | None:

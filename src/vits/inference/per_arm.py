@@ -27,6 +27,13 @@ class PerArm(Posterior):
     posterior: Posterior
     num_arms: int
 
+    @property
+    def num_bytes(self) -> float:
+        """Memory of the states of all arms, without the observations in their pool."""
+        like = jax.eval_shape(self.posterior.init, jax.random.key(0))
+        parts = [part for part in jax.tree.leaves(like, is_leaf=_is_history) if not _is_history(part)]
+        return float(self.num_arms) * sum(part.size * part.dtype.itemsize for part in parts)
+
     def init(self, key: Key[Array, ""]) -> State:
         """The prior for every arm: stacked leaves, and empty histories."""
         like = jax.eval_shape(self.posterior.init, key)

@@ -109,7 +109,9 @@ class SquareRoot(Posterior):
 
     @override
     def footprint(self, num_params: int) -> float:
-        return footprint(self.rank, self.potential, num_params)
+        directions = len(jax.eval_shape(lambda key: self.draws(key, num_params + self.rank), jax.random.key(0)))
+        # All draws of a step are evaluated at once, and before that the points among which the steepest is found.
+        return footprint(self.rank, self.potential, num_params, vectors=max(14.0 * directions, 110.0))
 
     def init(self, key: Key[Array, ""]) -> SquareRootState:
         """The prior: its variances are exact, and the columns correlate the parameters a little."""

@@ -242,12 +242,13 @@ def mlp(
     if isinstance(activation, str):
         activation = validate.choice("activation", activation, ACTIVATIONS)
     validate.shape("activation(array)", _result("activation(array)", activation, jnp.zeros(1)), (1,))
+    num_params = sum((inputs + 1) * units for inputs, units in itertools.pairwise([dim, *widths, outputs or 1]))
+    _check_fits(num_params, "use fewer or narrower layers")
     sizes: list[int | Any] = [dim, *widths, "scalar" if outputs is None else outputs]
     key = jax.random.key(0)  # only the shapes matter
     layers = tuple(eqx.nn.Linear(fan_in, fan_out, key=key) for fan_in, fan_out in itertools.pairwise(sizes))
     network = Network(layers, activation)
-    size = flatten(network).size
-    return Mlp(dim, size, network) if outputs is None else Heads(dim + 1, size, network)
+    return Mlp(dim, num_params, network) if outputs is None else Heads(dim + 1, num_params, network)
 
 
 def custom(
@@ -293,8 +294,7 @@ def custom(
         raise ValueError("give either num_params or params, the shape of the parameters, but not both")
     if num_params is not None:
         num_params = validate.count("num_params", num_params)
-        size = float(jnp.zeros(()).itemsize) * num_params
-        validate.memory(f"a vector of {num_params:,} parameters", size, "use fewer")
+        _check_fits(num_params, "use fewer")
         params = jnp.zeros(num_params)
     size = flatten(params).size
     if size == 0:
@@ -304,6 +304,10 @@ def custom(
         found = sum(leaf.size for leaf in jax.tree.leaves(start))
         if found != size:
             raise ValueError(f"init_params(key) must return {size} parameters, but returns {found}")
+        template = eqx.filter(params, eqx.is_inexact_array)
+        shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (start, template))
+        if num_params is None and shapes != expected:
+            raise ValueError(f"init_params(key) must return arrays like those of params, {expected}, but {shapes}")
     features, number = jnp.zeros(dim), jnp.zeros(())
     _check_scalar("mean(params, features)", mean, params, features)
     if nll is not None:
@@ -312,6 +316,12 @@ def custom(
     assert loss is not None
     _check_scalar("loss(mean, reward)", loss, number, number)
     return CustomOutput(dim, size, params, mean, loss, init_params)
+
+
+def _check_fits(num_params: int, instead: str) -> None:
+    """Raise if memory cannot hold the parameters once, before they are made."""
+    size = float(jnp.zeros(()).itemsize) * num_params
+    validate.memory(f"a vector of {num_params:,} parameters", size, instead)
 
 
 def _is_number(leaf: Any) -> bool:

@@ -99,8 +99,8 @@ class SampleOptions(BufferOptions, total=False):
 
     minibatch: int | None
     """Use this many observations, drawn at random, in a step instead of all; steps are shorter by 1 + t / minibatch,
-    so that their noise stays below that of a posterior draw. Newton and natural-gradient algorithms take one step a
-    round then, and need many times more observations than parameters in a minibatch."""
+    so that their noise stays below that of a posterior draw. Newton and natural-gradient algorithms with a full
+    covariance take one step a round then, and need many times more observations than parameters in a minibatch."""
 
 
 class DataOptions(SampleOptions, FoldOptions, total=False):

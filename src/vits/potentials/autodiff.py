@@ -183,6 +183,17 @@ class AutodiffPotential(HistoryPotential):
         past = self.past(data)
         return data.history.sum(term, Derivatives(jax.vmap(past.grad)(thetas), Dense(past.matrix)))
 
+    @property
+    def numbers_per_parameter(self) -> float:
+        """How many numbers for each parameter the curvature of a step holds at once, about.
+
+        It is a matrix unless the step uses a sample that is small enough; then it is that sample's rows, if they are
+        formed.
+        """
+        if self.batch_size is None or not self._is_low_rank(self.batch_size, points=2):
+            return 5.0 * self.model.num_params
+        return 0.0 if isinstance(self.curvature, OfLayers) else 5.0 * self.batch_size
+
     def _is_low_rank(self, rows: int, points: int) -> bool:
         """Whether products with the rows of a sample cost less than a product with the matrix that they make."""
         seen_from = rows * points if rows % points else rows

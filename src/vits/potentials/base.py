@@ -68,11 +68,13 @@ def gaussian_prior(num_params: int, mean: Any, covariance: Any) -> Prior:
         _check_positive_definite(covariance)
         precision = jnp.linalg.inv(covariance)
         precision = 0.5 * (precision + precision.T)
+        validate.finite(f"the inverse of the prior's covariance, in {precision.dtype},", precision)
     else:
         if covariance.ndim > 0:
             validate.shape("the prior's covariance", covariance, (num_params,))
         validate.positive("the prior's covariance", covariance)
         precision = 1.0 / covariance
+        validate.positive(f"the inverse of the prior's covariance, in {precision.dtype},", precision)
     return Prior(jnp.broadcast_to(mean, (num_params,)), precision)
 
 
@@ -82,7 +84,8 @@ def _check_positive_definite(covariance: Matrix) -> None:
     validate.finite("the prior's covariance", covariance)
     matrix = np.asarray(covariance)
     if not np.allclose(matrix, matrix.T):
-        raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {matrix.tolist()}")
+        given = validate.shown(matrix.tolist())
+        raise ValueError(f"the prior's covariance must be symmetric, but differs from its transpose: {given}")
     smallest = float(np.linalg.eigvalsh(matrix)[0])
     if smallest <= 0.0:
         raise ValueError(f"the prior's covariance must be positive definite, but has the eigenvalue {smallest:g}")
