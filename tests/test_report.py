@@ -1,13 +1,16 @@
 import dataclasses
 import html.parser
+import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from rich.console import Console
 
 from vits import catalogue, files
 from vits.lab import results
@@ -16,8 +19,8 @@ from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Request, plan
 from vits.lab.experiments.run import Monitor
 from vits.lab.plots import curves, style
+from vits.lab.report import console, scorecard, tables
 from vits.lab.report import html as markup
-from vits.lab.report import scorecard
 from vits.lab.report.page import comparisons, render
 from vits.lab.report.page import write as write_report
 
@@ -408,6 +411,24 @@ def test_a_run_from_the_command_line_leaves_its_report(tmp_path):
     text = Page((folder / "report.html").read_text()).text
     assert "vits run linear --preset quick --seeds 2 --horizon 10 --algorithms lin_ts,uniform" in text
     assert "Changed from the preset: seeds 2 instead of 20; horizon 10 instead of 1,000" in text
+
+
+@pytest.mark.parametrize("name", ["x[/y]", "b [v1] :smile:"])
+def test_folders_are_printed_as_they_are_called(name, run, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(run.folder, folder)
+    done = vits("report", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"report: {folder / 'report.html'}\n"
+
+
+def test_a_narrow_terminal_cuts_no_cell():
+    rows = [("zeta=0.1, tuned", "vits_ii", "12345.6 ± 78.9", "31,415"), ("zeta=1, tuned", "lin_ts", "1.0 ± 0.1", "2")]
+    content = tables.Table("Regret", ("environment", "algorithm", "mean ± s.e.", "rounds/s"), rows)
+    written = io.StringIO()
+    console.print_table(Console(file=written, width=30), content)
+    for row in rows:
+        assert all(cell in written.getvalue() for cell in row)
 
 
 def test_random_play_does_not_set_the_scale_of_a_figure():

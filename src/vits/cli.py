@@ -24,8 +24,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-out = Console()
-err = Console(stderr=True)
+out = Console(markup=False, emoji=False)  # a folder may be called "[b]" or ":b:"
+err = Console(stderr=True, markup=False, emoji=False)
 
 
 def _whole(name: str) -> Any:
@@ -167,7 +167,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
                 most_seeds=request.most_seeds,
             )
     except run.EngineError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"error: {error}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
@@ -212,7 +212,7 @@ def paper(
         request = Request(job.experiment, job.preset, data=source, most_seeds=job.most_seeds)
         found = _execute(request, folder / job.name, engine, address)
         paper.keep(found, keep / f"{job.name}.json")
-        out.print(f"kept: {keep / job.name}.json")
+        out.print(f"kept: {keep / job.name}.json", soft_wrap=True)
 
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
@@ -236,7 +236,7 @@ def data_(
     try:
         path = movielens.ensure(folder)
     except movielens.DownloadError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"error: {error}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     ratings = movielens.load(path)
     users, movies = ratings.shape
@@ -334,7 +334,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except (ValueError, OSError, TyperException) as error:
         if str(error):  # empty when the help was shown instead
-            err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+            err.print(f"error: {error}", highlight=False, soft_wrap=True)
         sys.exit(_exit_code(error))
 
 
