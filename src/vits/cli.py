@@ -177,6 +177,8 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
     if request.most_seeds is not None or request.tuning_seeds is not None:
         for claim in found.summary["claims"]:
             out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
+    if request.most_seeds is not None and not found.summary["claims"]:
+        err.print("no claim of the paper can be scored by this run, so no seeds were added")
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
     out.print(f"report: {page.write(found, pictures=pictures)}", soft_wrap=True)

@@ -212,7 +212,8 @@ def _worlds(worlds: Mapping[str, Mapping[str, float]]) -> str:
 def _verdicts(summary: Summary) -> str:
     """The claims by verdict; readings with the same verdicts are named together."""
     claims = [claim for claim in summary["claims"] if claim["id"] in catalogue.CLAIMS]
-    hint = "" if summary["settings"].get("until_decided") else " (--until-decided adds seeds)"
+    by_seeds = any("needed" in claim for claim in claims)
+    hint = " (--until-decided adds seeds)" if by_seeds and not summary["settings"].get("until_decided") else ""
     by_reading = {reading: _by_verdict(claims, reading, hint) for reading in READINGS}
     found = {reading: text for reading, text in by_reading.items() if text}
     if len(set(found.values())) == 1:
