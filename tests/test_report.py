@@ -14,7 +14,7 @@ from rich.console import Console
 
 from vits import catalogue, files
 from vits.lab import results
-from vits.lab.experiments import compute, kl, linear
+from vits.lab.experiments import compute, fixed_arms, kl, linear
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Request, plan
 from vits.lab.experiments.run import Monitor
@@ -140,6 +140,17 @@ def test_failed_seeds_and_steps_that_were_too_long_are_said_at_the_top(run):
     assert "left out of every average: lin_ucb in zeta=0.1, 2 of 3" in text
     assert "too long for a correct covariance: lin_ucb in zeta=0.1" in text
     assert "6 (10.0 %)" in text
+
+
+def test_an_algorithm_that_failed_on_every_seed_is_counted_among_those_that_ran(run):
+    rows = [
+        {**row, "failed_seeds": 3, "regret_mean": None} if row["algorithm"] == "lin_ucb" else row
+        for row in run.summary["rows"]
+    ]
+    for kept in (rows, [row for row in rows if row["regret_mean"] is None]):
+        text = Page(render(run._replace(summary={**run.summary, "rows": kept}), [], "lin_ts")).text
+        algorithms = "3 algorithms" if kept is rows else "1 algorithm"
+        assert f"{algorithms} in 2 environments, 3 seeds of 20 rounds each" in text
 
 
 def made(experiment, folder, cells):
@@ -276,6 +287,7 @@ def vits(*arguments, cwd=None):
         ("[]", "the summary is not a mapping"),
         ('{"experiment": "linear"}', "the summary has no 'preset'"),
         ({"rows": []}, "it has no rows"),
+        ({"record": {}}, "the record has no 'command'"),
         ({"claims": [{"id": "theorem", "claim": "", "verdict": "perhaps", "evidence": ""}]}, "a verdict is 'perhaps'"),
     ],
 )
@@ -310,6 +322,25 @@ def test_bad_input_ends_with_exit_code_2_and_writes_nothing(run, tmp_path):
         assert done.stderr.count("\n") == 1
     assert not (run.folder / "report.html").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [[], [3]])
+def test_rows_without_names_of_files_are_refused_in_one_sentence(names, run, tmp_path):
+    rows = [{**row, "files": names} for row in run.summary["rows"]]
+    with pytest.raises(results.DamagedRun, match="a row has no 'files'"):
+        results.load(copy(run, tmp_path / "run", rows=rows))
+
+
+def test_the_figure_of_arms_tells_the_seeds_of_all_rows(monkeypatch, tmp_path):
+    small = dataclasses.replace(fixed_arms.FIXED_LINEAR, horizon=10, seeds=2).only(["lin_ts", "uniform"])
+    found = runs.run(small, tmp_path / "run", preset="quick")
+    for row in found.summary["rows"][1:]:
+        row["seeds"] = 150
+    titles = []
+    monkeypatch.setattr(style, "finish", lambda figure, axes, title, path: titles.append(title) or path)
+    curves.arms(found)
+    plt.close("all")
+    assert titles[0].endswith("mean of 2 to 150 seeds")
 
 
 def test_damaged_curves_are_named(run, tmp_path):

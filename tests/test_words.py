@@ -36,6 +36,11 @@ def test_many_worlds_are_told_in_one_sentence():
     )
 
 
+def test_nothing_is_a_percentage_above_no_regret():
+    rows = [row(f"d={d}", name, mean) for d in range(3) for name, mean in (("lin_ts", 0.0), ("vits_i", 1.0 + d))]
+    assert words(rows, []) == "lin_ts has the least mean regret in all 3 environments."
+
+
 def test_verdicts_are_told_apart():
     verdicts = {"linear-well": "holds", "linear-ill": "fails", "linear-vts": "fails", "mine": "holds"}
     claims = [claim(name, verdict) for name, verdict in verdicts.items()]

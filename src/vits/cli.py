@@ -119,7 +119,11 @@ def tune(
     horizon: Horizon = None,
     tuning_seeds: Annotated[
         int,
-        typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Number of seeds that settings are compared on."),
+        typer.Option(
+            parser=_whole("tuning_seeds"),
+            metavar="N",
+            help="Number of seeds that settings are compared on; below 100 defaults stay.",
+        ),
     ] = 400,
     data: Data = None,
     folder: Out = None,

@@ -202,11 +202,11 @@ def _worlds(worlds: Mapping[str, Mapping[str, float]]) -> str:
         return ""
     best, times = Counter(each[0][1] for each in ranked).most_common(1)[0]
     often = f"all {times}" if times == len(ranked) else f"{times} of {len(ranked)}"
-    above = [100.0 * (each[-1][0] / each[0][0] - 1.0) for each in ranked]
-    return (
-        f"{best} has the least mean regret in {often} environments; the largest mean is "
-        f"{min(above):.1f} % to {max(above):.1f} % above the least."
-    )
+    said = f"{best} has the least mean regret in {often} environments"
+    above = [100.0 * (each[-1][0] / each[0][0] - 1.0) for each in ranked if each[0][0] > 0.0]
+    if len(above) < len(ranked):  # nothing is a percentage above no regret
+        return f"{said}."
+    return f"{said}; the largest mean is {min(above):.1f} % to {max(above):.1f} % above the least."
 
 
 def _verdicts(summary: Summary) -> str:
