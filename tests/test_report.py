@@ -1,23 +1,26 @@
 import dataclasses
 import html.parser
+import io
 import json
 import re
+import shutil
 import subprocess
 import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from rich.console import Console
 
 from vits import catalogue, files
 from vits.lab import results
-from vits.lab.experiments import compute, kl, linear
+from vits.lab.experiments import compute, fixed_arms, kl, linear
 from vits.lab.experiments import run as runs
 from vits.lab.experiments.base import Request, plan
 from vits.lab.experiments.run import Monitor
 from vits.lab.plots import curves, style
+from vits.lab.report import console, scorecard, tables
 from vits.lab.report import html as markup
-from vits.lab.report import scorecard
 from vits.lab.report.page import comparisons, render
 from vits.lab.report.page import write as write_report
 
@@ -137,6 +140,17 @@ def test_failed_seeds_and_steps_that_were_too_long_are_said_at_the_top(run):
     assert "left out of every average: lin_ucb in zeta=0.1, 2 of 3" in text
     assert "too long for a correct covariance: lin_ucb in zeta=0.1" in text
     assert "6 (10.0 %)" in text
+
+
+def test_an_algorithm_that_failed_on_every_seed_is_counted_among_those_that_ran(run):
+    rows = [
+        {**row, "failed_seeds": 3, "regret_mean": None} if row["algorithm"] == "lin_ucb" else row
+        for row in run.summary["rows"]
+    ]
+    for kept in (rows, [row for row in rows if row["regret_mean"] is None]):
+        text = Page(render(run._replace(summary={**run.summary, "rows": kept}), [], "lin_ts")).text
+        algorithms = "3 algorithms" if kept is rows else "1 algorithm"
+        assert f"{algorithms} in 2 environments, 3 seeds of 20 rounds each" in text
 
 
 def made(experiment, folder, cells):
@@ -273,6 +287,7 @@ def vits(*arguments, cwd=None):
         ("[]", "the summary is not a mapping"),
         ('{"experiment": "linear"}', "the summary has no 'preset'"),
         ({"rows": []}, "it has no rows"),
+        ({"record": {}}, "the record has no 'command'"),
         ({"claims": [{"id": "theorem", "claim": "", "verdict": "perhaps", "evidence": ""}]}, "a verdict is 'perhaps'"),
     ],
 )
@@ -307,6 +322,25 @@ def test_bad_input_ends_with_exit_code_2_and_writes_nothing(run, tmp_path):
         assert done.stderr.count("\n") == 1
     assert not (run.folder / "report.html").exists()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("names", [[], [3]])
+def test_rows_without_names_of_files_are_refused_in_one_sentence(names, run, tmp_path):
+    rows = [{**row, "files": names} for row in run.summary["rows"]]
+    with pytest.raises(results.DamagedRun, match="a row has no 'files'"):
+        results.load(copy(run, tmp_path / "run", rows=rows))
+
+
+def test_the_figure_of_arms_tells_the_seeds_of_all_rows(monkeypatch, tmp_path):
+    small = dataclasses.replace(fixed_arms.FIXED_LINEAR, horizon=10, seeds=2).only(["lin_ts", "uniform"])
+    found = runs.run(small, tmp_path / "run", preset="quick")
+    for row in found.summary["rows"][1:]:
+        row["seeds"] = 150
+    titles = []
+    monkeypatch.setattr(style, "finish", lambda figure, axes, title, path: titles.append(title) or path)
+    curves.arms(found)
+    plt.close("all")
+    assert titles[0].endswith("mean of 2 to 150 seeds")
 
 
 def test_damaged_curves_are_named(run, tmp_path):
@@ -408,6 +442,24 @@ def test_a_run_from_the_command_line_leaves_its_report(tmp_path):
     text = Page((folder / "report.html").read_text()).text
     assert "vits run linear --preset quick --seeds 2 --horizon 10 --algorithms lin_ts,uniform" in text
     assert "Changed from the preset: seeds 2 instead of 20; horizon 10 instead of 1,000" in text
+
+
+@pytest.mark.parametrize("name", ["x[/y]", "b [v1] :smile:"])
+def test_folders_are_printed_as_they_are_called(name, run, tmp_path):
+    folder = tmp_path / name
+    shutil.copytree(run.folder, folder)
+    done = vits("report", folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"report: {folder / 'report.html'}\n"
+
+
+def test_a_narrow_terminal_cuts_no_cell():
+    rows = [("zeta=0.1, tuned", "vits_ii", "12345.6 ± 78.9", "31,415"), ("zeta=1, tuned", "lin_ts", "1.0 ± 0.1", "2")]
+    content = tables.Table("Regret", ("environment", "algorithm", "mean ± s.e.", "rounds/s"), rows)
+    written = io.StringIO()
+    console.print_table(Console(file=written, width=30), content)
+    for row in rows:
+        assert all(cell in written.getvalue() for cell in row)
 
 
 def test_random_play_does_not_set_the_scale_of_a_figure():

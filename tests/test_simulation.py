@@ -223,6 +223,34 @@ def test_a_wrong_key_environment_or_policy_gets_one_sentence():
     ]
 
 
+class Shaped(Environment):
+    """Three arms of two features, with means that are not as they should be."""
+
+    num_arms: int = 3
+    dim: int = 2
+    means: tuple[int, ...] = (3,)
+    features: int = 2
+
+    def init(self, key):
+        return None
+
+    def draw(self, key, params, t):
+        return Round(jnp.zeros((3, self.features)), jnp.zeros(self.means), jnp.zeros(3))
+
+
+def test_an_environment_draws_what_it_says():
+    """A column of means would broadcast to a regret of zero."""
+    model = vits.models.linear(2)
+    for world, message in (
+        (Shaped(means=(3, 1)), r"means of the environment must have shape \(3,\), but has shape \(3, 1\)"),
+        (Shaped(features=4), r"arms of the environment must have shape \(3, 2\), but has shape \(3, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            vits.simulate(0, world, vits.make("lin_ts", model), 5)
+        with pytest.raises(ValueError, match=message):
+            simulation.rounds(0, world, 5)
+
+
 def test_model_and_environment_must_agree_on_the_dimension():
     world = vits.environments.linear(dim=3, num_arms=5)
     with pytest.raises(ValueError, match="model takes 4 features, but the environment gives 3"):

@@ -63,6 +63,12 @@ def test_reports_never_play_the_seeds_that_tuning_plays():
         tuning.tuning(experiment, tuning_seeds=10_001).cells()
 
 
+def test_an_algorithm_that_failed_on_every_fresh_seed_stays_in_the_table(monkeypatch, tmp_path):
+    done = tune(monkeypatch, tmp_path / "run", "lin_ts", tuning.Grid({"prior_precision": (1.0,)}), seeds=2)
+    rows = [{**row, "regret_mean": None, "regret_stderr": None} for row in done.summary["rows"]]
+    assert [row[3] for row in tables.tuned({**done.summary, "rows": rows}).rows] == ["none finished"]
+
+
 def test_ties_go_to_the_default(monkeypatch, tmp_path):
     """eta = 101 is eta = 100 in all but name; whichever has the lower mean, the default stays."""
     etas = (99.0, 101.0)

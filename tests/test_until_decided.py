@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from vits.lab import compare, results
+from vits.lab.experiments import theory
 from vits.lab.experiments.bandit import regret_row
-from vits.lab.experiments.base import Cell, Experiment
+from vits.lab.experiments.base import Cell, Experiment, Request, plan
 from vits.lab.experiments.run import Local, Monitor, run
 from vits.lab.experiments.statements import alike, cheaper, less, scored
 
@@ -139,6 +140,30 @@ def test_a_plain_run_is_another_run(tmp_path):
     run(Toy("toy", "Toy"), tmp_path, preset="p")
     with pytest.raises(ValueError, match="differ in until_decided"):
         run(Toy("toy", "Toy"), tmp_path, preset="p", most_seeds=200)
+    folder = tmp_path / "decided"
+    run(Toy("toy", "Toy"), folder, preset="p", most_seeds=200)
+    with pytest.raises(ValueError, match="differ in until_decided"):
+        run(Toy("toy", "Toy"), folder, preset="p")
+
+
+def test_a_run_that_may_have_more_seeds_than_before_tells_its_own_command(tmp_path):
+    for most in (100, 200, 100):
+        record = results.Record(command=f"vits run toy --until-decided --max-seeds {most}", changes=[])
+        found = run(Toy("toy", "Toy"), tmp_path, preset="p", most_seeds=most, record=record)
+        assert max(seeds(found).values()) == most
+        assert found.summary["record"] == record
+        assert json.loads((tmp_path / results.SETTINGS).read_text())["record"] == record
+
+
+def test_where_seeds_decide_nothing_more_of_them_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="more seeds decide nothing about 'theory'; run it without --until-decided"):
+        run(theory.PRESETS["quick"], tmp_path / "run", preset="quick", most_seeds=200)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_cap_is_not_below_the_seeds_that_a_run_begins_with():
+    with pytest.raises(ValueError, match="max_seeds must be at least seeds, which is 300, but is 200"):
+        plan(Request("linear", seeds=300, most_seeds=200))
 
 
 def test_a_claim_that_fails_needs_no_other_statement(tmp_path):

@@ -8,8 +8,8 @@ def row(environment, algorithm, mean):
     return {"environment": environment, "algorithm": algorithm, "regret_mean": mean}
 
 
-def claim(name, verdict, reading="at its best"):
-    return {"id": name, "verdict": verdict, "reading": reading}
+def claim(name, verdict, reading="at its best", **more):
+    return {"id": name, "verdict": verdict, "reading": reading, **more}
 
 
 def words(rows, claims, **settings):
@@ -36,20 +36,24 @@ def test_many_worlds_are_told_in_one_sentence():
     )
 
 
+def test_nothing_is_a_percentage_above_no_regret():
+    rows = [row(f"d={d}", name, mean) for d in range(3) for name, mean in (("lin_ts", 0.0), ("vits_i", 1.0 + d))]
+    assert words(rows, []) == "lin_ts has the least mean regret in all 3 environments."
+
+
 def test_verdicts_are_told_apart():
-    verdicts = {
-        "kl-alike": "holds",
-        "kl-linear": "fails",
-        "kl-fewer": "inconclusive",
-        "theorem": "fails",
-        "mine": "holds",
-    }
+    verdicts = {"linear-well": "holds", "linear-ill": "fails", "linear-vts": "fails", "mine": "holds"}
     claims = [claim(name, verdict) for name, verdict in verdicts.items()]
-    assert words([], claims) == (
-        "Of the paper's claims, kl-alike holds, kl-linear, theorem fail and "
-        "kl-fewer is undecided (--until-decided adds seeds)."
+    undecided = claim("linear-hf", "inconclusive", needed=700)
+    assert words([], [*claims, undecided]) == (
+        "Of the paper's claims, linear-well holds, linear-ill, linear-vts fail and "
+        "linear-hf is undecided (--until-decided adds seeds)."
     )
-    assert words([], claims[2:3], until_decided=True) == "Of the paper's claims, kl-fewer is undecided."
+    assert words([], [undecided], until_decided=True) == "Of the paper's claims, linear-hf is undecided."
+
+
+def test_more_seeds_are_offered_only_where_seeds_decide():
+    assert words([], [claim("theorem", "inconclusive")]) == "Of the paper's claims, theorem is undecided."
 
 
 def test_readings_are_told_apart_where_they_differ():

@@ -24,8 +24,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-out = Console()
-err = Console(stderr=True)
+out = Console(markup=False, emoji=False)  # a folder may be called "[b]" or ":b:"
+err = Console(stderr=True, markup=False, emoji=False)
 
 
 def _whole(name: str) -> Any:
@@ -122,7 +122,11 @@ def tune(
     horizon: Horizon = None,
     tuning_seeds: Annotated[
         int,
-        typer.Option(parser=_whole("tuning_seeds"), metavar="N", help="Number of seeds that settings are compared on."),
+        typer.Option(
+            parser=_whole("tuning_seeds"),
+            metavar="N",
+            help="Number of seeds that settings are compared on; below 100 defaults stay.",
+        ),
     ] = 400,
     data: Data = None,
     folder: Out = None,
@@ -170,7 +174,7 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
                 most_seeds=request.most_seeds,
             )
     except run.EngineError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"error: {error}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         err.print("interrupted; run the same command again to resume")
@@ -180,6 +184,8 @@ def _execute(request: "Request", folder: Path, engine: str, address: str | None)
     if request.most_seeds is not None or request.tuning_seeds is not None:
         for claim in found.summary["claims"]:
             out.print(f"{claim['id']}: {results.outcome(claim)}", highlight=False, soft_wrap=True)
+    if request.most_seeds is not None and not found.summary["claims"]:
+        err.print("no claim of the paper can be scored by this run, so no seeds were added")
     pictures = views.draw(found)
     _print_pictures(picture.path for picture in pictures)
     out.print(f"report: {page.write(found, pictures=pictures)}", soft_wrap=True)
@@ -215,7 +221,7 @@ def paper(
         request = Request(job.experiment, job.preset, data=source, most_seeds=job.most_seeds)
         found = _execute(request, folder / job.name, engine, address)
         paper.keep(found, keep / f"{job.name}.json")
-        out.print(f"kept: {keep / job.name}.json")
+        out.print(f"kept: {keep / job.name}.json", soft_wrap=True)
 
 
 @app.command(name="data", epilog="Example: [bold]vits data movielens --folder data[/]")
@@ -239,7 +245,7 @@ def data_(
     try:
         path = movielens.ensure(folder)
     except movielens.DownloadError as error:
-        err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+        err.print(f"error: {error}", highlight=False, soft_wrap=True)
         raise typer.Exit(1) from None
     ratings = movielens.load(path)
     users, movies = ratings.shape
@@ -337,7 +343,7 @@ def main() -> None:
         sys.exit(app(standalone_mode=False))
     except (ValueError, OSError, TyperException) as error:
         if str(error):  # empty when the help was shown instead
-            err.print(f"error: {error}", markup=False, highlight=False, soft_wrap=True)
+            err.print(f"error: {error}", highlight=False, soft_wrap=True)
         sys.exit(_exit_code(error))
 
 

@@ -252,8 +252,11 @@ def load_summary(folder: str | Path) -> Summary:
         raise _not_a_summary(path, "its settings have no 'title'")
     for row in summary["rows"]:
         _check(path, "a row", row, Row)
-        if not isinstance(row.get("files"), list):
+        names = row.get("files")
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
             raise _not_a_summary(path, "a row has no 'files'")
+    if "record" in summary:
+        _check(path, "the record", summary["record"], Record)
     for claim in summary["claims"]:
         _check(path, "a claim", claim, Claim)
         if claim["verdict"] not in VERDICTS:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from vits import linalg
+from vits import linalg, validate
 from vits.environments.base import Environment, Params
 from vits.policies import Policy
 from vits.types import Info, Observation, Round, Scalar, State
@@ -169,9 +169,20 @@ def draw_rounds(
 @eqx.filter_jit
 def _draw_rounds(environment: Environment, keys: Key[Array, " seeds"], params: Params, horizon: int) -> Round:
     def draw(key: Key[Array, ""], params: Params) -> Round:
-        return jax.lax.map(lambda t: environment.draw(jax.random.fold_in(key, t), params, t), jnp.arange(horizon))
+        return jax.lax.map(lambda t: _round(environment, jax.random.fold_in(key, t), params, t), jnp.arange(horizon))
 
     return jax.vmap(draw)(keys, params)
+
+
+def _round(environment: Environment, key: Key[Array, ""], params: Params, t: Int[Array, ""]) -> Round:
+    """Round t of an environment. Other shapes than it says are refused: a column of means would make regret zero."""
+    drawn = environment.draw(key, params, t)
+    if not isinstance(drawn, Round):
+        raise ValueError(f"draw of the environment must return a Round, but returns {validate.shown(drawn)}")
+    validate.shape("arms of the environment", drawn.arms, (environment.num_arms, environment.dim))
+    validate.shape("means of the environment", drawn.means, (environment.num_arms,))
+    validate.shape("rewards of the environment", drawn.rewards, (environment.num_arms,))
+    return drawn
 
 
 class _Keys(NamedTuple):
@@ -216,7 +227,7 @@ def _play(
     """Rounds first, ..., first + num_rounds - 1 for all players; steps have shape (SEGMENT, seeds)."""
 
     def play(policy: Policy, player: Player, t: Int[Array, ""]) -> tuple[Player, Step]:
-        arms, means, rewards = environment.draw(jax.random.fold_in(player.world_key, t), player.params, t)
+        arms, means, rewards = _round(environment, jax.random.fold_in(player.world_key, t), player.params, t)
         act_key, update_key = jax.random.split(jax.random.fold_in(player.policy_key, t))
         action, unscored = policy.choose(act_key, player.state, arms)
         observation = Observation(arms[action], rewards[action], action, arms)

@@ -112,6 +112,8 @@ def plan(request: Request) -> tuple[Experiment, Record]:
     names = ("seeds", "horizon", "data")
     changes = {name: getattr(request, name) for name in names if getattr(request, name) is not None}
     asked = dataclasses.replace(preset, **changes)
+    if request.most_seeds is not None and request.most_seeds < asked.seeds:
+        raise ValueError(f"max_seeds must be at least seeds, which is {asked.seeds:,}, but is {request.most_seeds:,}")
     if request.algorithms is not None:
         asked = asked.only(list(request.algorithms))
     usual = preset

@@ -119,7 +119,10 @@ def run(
         The results, which are also in the folder.
     """
     engine, monitor = engine or Local(), monitor or Monitor()
-    settings, cells = experiment.settings(), experiment.cells()
+    settings = experiment.settings()
+    cells = experiment.cells() if most_seeds is None else experiment.more_cells({})
+    if cells is None:
+        raise ValueError(f"more seeds decide nothing about '{experiment.name}'; run it without --until-decided")
     if most_seeds is not None:
         settings["until_decided"] = True
     try:
@@ -230,10 +233,12 @@ def fingerprint(name: str, cell: Cell, versions: Mapping[str, str]) -> str:
 def _occupy(folder: Path, settings: dict[str, Any], record: Record) -> Record:
     """Write settings and record into an empty folder, or check that it holds the same settings. Returns its record.
 
-    Files that a killed run left half-written are deleted.
+    The record is that of the last command, which may allow more seeds than the first; from Python it stays. Files that
+    a killed run left half-written are deleted.
     """
     path = folder / results.SETTINGS
     found = results.load_settings(path)
+    old: Any = settings
     if found is None:
         if folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - set(files.unfinished(folder))):
             raise ValueError(f"{folder} is not an empty folder and holds no run; choose another folder")
@@ -245,9 +250,11 @@ def _occupy(folder: Path, settings: dict[str, Any], record: Record) -> Record:
         _check_same(folder, old, settings)
     for file in files.unfinished(folder):
         file.unlink()
-    if found is None:
-        files.write_json(path, {"record": record, "settings": settings})
-    return cast(Record, found["record"]) if found and "record" in found else record
+    if found is not None and "record" in found and record == UNRECORDED:
+        return cast(Record, found["record"])
+    if found is None or found.get("record", record) != record:
+        files.write_json(path, {"record": record, "settings": old})
+    return record
 
 
 def _check_same(folder: Path, old: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -255,7 +262,8 @@ def _check_same(folder: Path, old: dict[str, Any], settings: dict[str, Any]) -> 
         raise ValueError(
             f"{folder} holds a run of '{old.get('name')}', not of '{settings['name']}'; choose another folder"
         )
-    different = sorted(key for key in settings if old.get(key, ADDED.get(key)) != settings[key])
+    names = {*settings, "until_decided"}  # which only runs that add seeds have
+    different = sorted(key for key in names if old.get(key, ADDED.get(key)) != settings.get(key))
     if different:
         raise ValueError(
             f"{folder} holds a run of '{settings['name']}' whose settings differ in {', '.join(different)}; "

@@ -119,7 +119,7 @@ def arms(results: Results) -> Path:
         row[0].set_ylabel(environment, fontsize=9)
     for axes in grid[-1]:
         axes.set_xticks([1, plays.shape[1]], ["best", "worst"], fontsize=8)
-    seeds = results.summary["rows"][0]["seeds"]
+    seeds = span({row["seeds"] for row in results.summary["rows"]})
     share_of = f"share of rounds in which each arm was played, mean of {seeds} seeds"
     return style.finish(figure, [], f"{results.summary['settings']['title']}: {share_of}", results.folder / "arms.png")
 

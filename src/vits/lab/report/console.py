@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, RenderableType
+from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
@@ -19,9 +20,15 @@ from vits.lab.results import Finding
 
 COLOURS = {"holds": "green", "fails": "red", "inconclusive": "yellow"}
 
+_WIDEST = 10_000
+"""No table has more columns of text."""
+
 
 def print_table(out: Console, content: tables.Table) -> None:
-    """Print a table; rows with the same first column are a group."""
+    """Print a table; rows with the same first column are a group.
+
+    A table that is wider than the terminal goes beyond its edge, because cells that are cut would lose digits.
+    """
     table = Table(
         title=content.title,
         title_justify="left",
@@ -38,7 +45,9 @@ def print_table(out: Console, content: tables.Table) -> None:
             table.add_section()
         table.add_row("" if first == group else first, *others)
         group = first
-    out.print(table)
+    whole = Measurement.get(out, out.options.update_width(_WIDEST), table).maximum
+    table.width = whole if whole > out.width else None
+    out.print(table, crop=False)
 
 
 def _claims_json(out: Console, scores: list[Score]) -> None:
@@ -117,7 +126,7 @@ class _Bar(Monitor):
     def undecided(self, statements: Sequence[Finding], most_seeds: int) -> None:
         self.bar.print(f"undecided, with more seeds to come (at most {most_seeds:,}):", highlight=False)
         for each in statements:
-            self.bar.print(f"  {each['text']}", highlight=False, markup=False, soft_wrap=True)
+            self.bar.print(f"  {each['text']}", highlight=False, soft_wrap=True)
 
 
 @contextlib.contextmanager

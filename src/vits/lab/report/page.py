@@ -91,8 +91,8 @@ def _opening(summary: Summary) -> list[Markup]:
     rows = columns(summary)
     entry = catalogue.EXPERIMENTS.get(summary["experiment"].removesuffix(TUNING))
     what = f"{entry.summary[0].upper()}{entry.summary[1:]} (the paper's {entry.reference})." if entry else ""
-    has_regret = any(row["regret_mean"] is not None for row in rows)
-    played = [row for row in rows if row["regret_mean"] is not None or not has_regret]
+    has_regret = any(row["rounds_per_second"] is not None for row in rows)
+    played = [row for row in rows if row["rounds_per_second"] is not None or not has_regret]
     algorithms, environments = (len({row[key] for row in played}) for key in ("algorithm", "environment"))
     who = f"{counted(algorithms, 'algorithm')} in {counted(environments, 'environment')}"
     seeds = f"{span({row['seeds'] for row in played})} seeds of"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from vits.lab.results import DEFAULT, Summary, columns, span
+from vits.lab.results import DEFAULT, GRID, Summary, columns, span
 
 Row = dict[str, Any]
 """A row of a summary, with the columns of its experiment."""
@@ -75,7 +75,7 @@ SYMBOLS = {"inverse_temperature": "eta", "prior_precision": "lambda", "step_size
 
 def tuned(summary: Summary) -> Table:
     """The chosen settings, their regret on fresh seeds, and that of the default."""
-    rows = [row for row in columns(summary) if row["regret_mean"] is not None]
+    rows = [row for row in columns(summary) if not row["algorithm"].endswith(GRID)]
     defaults = {(row["environment"], row["algorithm"]): row for row in rows if row["algorithm"].endswith(DEFAULT)}
     cells: list[tuple[str, ...]] = []
     for row in rows:

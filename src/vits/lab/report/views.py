@@ -202,17 +202,18 @@ def _worlds(worlds: Mapping[str, Mapping[str, float]]) -> str:
         return ""
     best, times = Counter(each[0][1] for each in ranked).most_common(1)[0]
     often = f"all {times}" if times == len(ranked) else f"{times} of {len(ranked)}"
-    above = [100.0 * (each[-1][0] / each[0][0] - 1.0) for each in ranked]
-    return (
-        f"{best} has the least mean regret in {often} environments; the largest mean is "
-        f"{min(above):.1f} % to {max(above):.1f} % above the least."
-    )
+    said = f"{best} has the least mean regret in {often} environments"
+    above = [100.0 * (each[-1][0] / each[0][0] - 1.0) for each in ranked if each[0][0] > 0.0]
+    if len(above) < len(ranked):  # nothing is a percentage above no regret
+        return f"{said}."
+    return f"{said}; the largest mean is {min(above):.1f} % to {max(above):.1f} % above the least."
 
 
 def _verdicts(summary: Summary) -> str:
     """The claims by verdict; readings with the same verdicts are named together."""
     claims = [claim for claim in summary["claims"] if claim["id"] in catalogue.CLAIMS]
-    hint = "" if summary["settings"].get("until_decided") else " (--until-decided adds seeds)"
+    by_seeds = any("needed" in claim for claim in claims)
+    hint = " (--until-decided adds seeds)" if by_seeds and not summary["settings"].get("until_decided") else ""
     by_reading = {reading: _by_verdict(claims, reading, hint) for reading in READINGS}
     found = {reading: text for reading, text in by_reading.items() if text}
     if len(set(found.values())) == 1:
