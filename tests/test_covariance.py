@@ -12,7 +12,7 @@ import vits
 from vits.inference.covariance import Precision, Root
 from vits.inference.square_root import by_hessian, by_stein
 from vits.potentials.jacobian import Stacked
-from vits.types import Observation
+from vits.types import Observation, Reason
 
 DIM = 8
 P = Precision(jnp.arange(1.0, DIM + 1.0), jax.random.normal(jax.random.key(0), (3, DIM)))
@@ -277,3 +277,31 @@ def test_folded_observations_and_indefinite_curvature_are_refused():
         vits.make("vits_ng", vits.models.logistic(3), covariance="diagonal", fold_after=9)
     with pytest.raises(ValueError, match="covariance 'diagonal' needs the curvature 'gauss_newton'"):
         vits.make("vits_ng", vits.models.mlp(3), covariance="diagonal", curvature="exact")
+
+
+@pytest.mark.parametrize("variance", [1.0, 30.0])
+def test_a_precision_beyond_what_the_working_precision_resolves_is_rejected(variance):
+    """What is accepted has the right variances; Woodbury's identity loses them where data outweigh the prior by far."""
+    rng, eta = np.random.default_rng(0), 1e4
+    rows = rng.normal(size=(60, 5)).astype(np.float32)
+    policy = vits.make(
+        "vits_ng",
+        vits.models.linear(5),
+        inverse_temperature=eta,
+        prior=(0.0, variance),
+        covariance="low_rank",
+        rank=5,
+        capacity=len(rows),
+    )
+
+    def step(state, t):
+        observation = Observation(jnp.asarray(rows)[t], jnp.asarray(rows.sum(axis=1))[t])
+        state, info = policy.update(jax.random.fold_in(jax.random.key(0), t), state, observation)
+        return state, info.reason
+
+    state, reasons = eqx.filter_jit(jax.lax.scan)(step, policy.init(jax.random.key(0)), jnp.arange(len(rows)))
+    accepted = np.asarray(reasons) == 0
+    assert set(np.asarray(reasons)) == {0, Reason.DROWNED}
+    known = rows[accepted].astype(float)
+    exact = np.diagonal(np.linalg.inv(np.eye(5) / variance + eta * known.T @ known))
+    np.testing.assert_allclose(state.precision.variances, exact, rtol=0.1)

@@ -101,7 +101,10 @@ class LastLayer(Posterior):
             state,
             new,
             parameters=(new.theta, new.last_sqrt_cov, new.spread),
-            failures={Reason.DIVERGED: ~(jnp.max(jnp.abs(new.theta)) <= FARTHEST)},
+            failures={
+                Reason.DIVERGED: ~(jnp.max(jnp.abs(new.theta)) <= FARTHEST),
+                Reason.DROWNED: jnp.asarray(False) if new.spread is None else new.spread.is_drowned,
+            },
             step=self.learning_rate,
         )
 

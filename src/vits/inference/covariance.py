@@ -9,9 +9,10 @@ and one from N(0, P^-1) O(p L^2).
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from vits import linalg, validate
+from vits.inference.guards import RESOLUTION, epsilon
 from vits.models import Glm, RewardModel
 from vits.potentials import AutodiffPotential, DataOptions, Potential
 from vits.potentials.autodiff import OfRows
@@ -43,8 +44,20 @@ class Precision(NamedTuple):
         """P^-1, for several products."""
         if not len(self.factor):
             return Solver(self, jnp.zeros((0, 0), self.diagonal.dtype))
-        small = jnp.eye(len(self.factor), dtype=self.diagonal.dtype) + Stacked(self.factor).gram(1.0 / self.diagonal)
-        return Solver(self, linalg.inverse_root(small))
+        return Solver(self, linalg.inverse_root(jnp.eye(len(self.factor), dtype=self.diagonal.dtype) + self._gram))
+
+    @property
+    def is_drowned(self) -> Bool[Array, ""]:
+        """Whether the rounding error of D^-1 is as large as what Woodbury's identity leaves of it.
+
+        Along the leading direction of W this is a share 1 / (1 + lmax(W D^-1 W')).
+        """
+        return ~(epsilon(self.factor) * jnp.linalg.norm(self._gram) <= RESOLUTION)
+
+    @property
+    def _gram(self) -> Float[Array, "rank rank"]:
+        """W D^-1 W'."""
+        return Stacked(self.factor).gram(1.0 / self.diagonal)
 
     def draw(self, key: Key[Array, ""]) -> Vector:
         """A draw from N(0, P^-1): P^-1 (D^1/2 eps + W' xi), whose covariance is P^-1 (D + W' W) P^-1."""

@@ -93,6 +93,7 @@ class Structured(Posterior):
             parameters=new[:3],
             failures={
                 Reason.DIVERGED: ~jnp.all(new.diagonal > 0.0),
+                Reason.DROWNED: new.precision.is_drowned,
                 Reason.UNRESOLVED: jnp.any(~(epsilon(new.mean) * jnp.abs(new.mean) <= deviations)),
             },
             step=self.step_size,

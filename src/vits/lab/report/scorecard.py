@@ -144,6 +144,10 @@ def differ(written: Score, best: Score) -> bool:
 
 
 DIFFERS = {
+    "linear-vts": (
+        "tuned, VTS has a stronger prior and expects less noise; it has a third less regret, and its second half costs "
+        "less than its first."
+    ),
     "kl-linear": (
         "as written, LMC is read from the path of one chain, whose averaging takes more steps than the approach to the "
         "target does; in law its steps grow like those of VI."
