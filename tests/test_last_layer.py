@@ -120,6 +120,21 @@ def test_a_body_that_diverges_is_a_rejected_update():
     np.testing.assert_array_equal(new.theta, state.theta)
 
 
+def test_an_agent_that_met_enormous_gradients_can_be_restored(tmp_path):
+    """Adam's squared gradients must stay in the range that a saved file may have."""
+    agent = vits.Agent("last_layer_ts", model=vits.models.mlp(3, hidden=(5,), activation="relu"))
+    learned, rng = 0, np.random.default_rng(0)
+    for _ in range(20):
+        decision = agent.decide(1e8 * rng.normal(size=(4, 3)))
+        try:
+            agent.learn(decision, 1e3 * rng.normal())
+            learned += 1
+        except vits.agent.RejectedUpdate:
+            pass
+    agent.save(tmp_path / "agent")
+    assert vits.Agent.load(tmp_path / "agent").diagnostics().observations == learned
+
+
 def test_what_has_no_last_layer_is_refused():
     for model in (vits.models.linear(3), vits.models.logistic(3), vits.models.mlp(3, hidden=())):
         with pytest.raises(ValueError, match="last_layer_ts needs a network with a hidden layer"):

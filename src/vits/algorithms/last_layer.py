@@ -100,7 +100,7 @@ class LastLayer(Posterior):
             observation,
             state,
             new,
-            parameters=(new.theta, new.last_sqrt_cov, new.spread),
+            parameters=(new.theta, new.last_sqrt_cov, new.spread, jax.tree.map(jnp.square, new.optimiser)),
             failures={
                 Reason.DIVERGED: ~(jnp.max(jnp.abs(new.theta)) <= FARTHEST),
                 Reason.DROWNED: jnp.asarray(False) if new.spread is None else new.spread.is_drowned,
