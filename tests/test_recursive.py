@@ -87,7 +87,8 @@ def test_on_a_network_the_mode_is_reached_and_the_covariance_is_its_curvature():
         (vits.models.mlp(2, (3,)), {"carried": True, "curvature": "exact"}, "carried needs a network"),
         (vits.models.mlp(2, (3,)), {"carried": True, "window": 9}, "the window is 9"),
         (vits.models.mlp(2, (3,)), {"step_size": 0.5}, "step_size must be 1 unless the covariance is carried"),
-        (vits.models.mlp(2, (3,)), {"carried": True, "step_size": 0.0}, "step_size must be a positive"),
+        (vits.models.mlp(2, (3,)), {"carried": True, "step_size": 0.0}, "step_size must be above 0 and at most 1, but"),
+        (vits.models.mlp(2, (3,)), {"carried": True, "step_size": 3.0}, "step_size must be above 0 and at most 1, but"),
     ],
 )
 def test_what_cannot_be_carried_is_refused(model, settings, message):

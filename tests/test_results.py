@@ -193,6 +193,14 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_settings_of_something_else_are_refused_and_left_alone(folder):
+    folder.mkdir(exist_ok=True)
+    (folder / "settings.json").write_text('{"editor.fontSize": 12}')
+    with pytest.raises(ValueError, match=r"settings.json is not that of a run; choose another folder"):
+        runs.run(SMALL, folder, preset="quick")
+    assert [file.name for file in folder.iterdir()] == ["settings.json"]
+
+
 def test_a_folder_with_something_else_is_refused_and_left_alone(folder):
     runs.run(SMALL, folder, preset="quick")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}

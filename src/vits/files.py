@@ -69,7 +69,7 @@ def write_atomically(path: Path, content: bytes, *, private: bool = False) -> No
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)  # an interrupt may come after it was renamed
         raise
     for folder in (path.parent, *(folder.parent for folder in missing)):
         _sync_folder(folder)

@@ -64,6 +64,15 @@ def positive(name: str, value: Any, *, below: float = float("inf")) -> None:
         raise ValueError(f"{name} must be {allowed}, but is {shown(np.asarray(value).tolist())}")
 
 
+def share(name: str, value: Any) -> None:
+    """Raise unless `value` is a number in (0, 1]; a traced value is left to the run's diagnostics."""
+    if is_traced(value):
+        return
+    array = _numbers(name, value)
+    if not np.all((array > 0) & (array <= 1)):
+        raise ValueError(f"{name} must be above 0 and at most 1, but is {shown(np.asarray(value).tolist())}")
+
+
 def not_negative(name: str, value: Any) -> None:
     """Raise unless `value` is a finite number of at least zero."""
     if is_traced(value):

@@ -230,7 +230,7 @@ def laplace_ts(
     Reference:
         Chapelle and Li, "An empirical evaluation of Thompson sampling", NeurIPS 2011.
     """
-    validate.positive("step_size", step_size)
+    validate.share("step_size", step_size)
     potential = potentials.potential(model, inverse_temperature, prior_precision, curvature, **data)
     if carried:
         if not isinstance(potential, AutodiffPotential) or not isinstance(potential.curvature, OfRows):

@@ -15,7 +15,6 @@ from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Key
 from typing_extensions import Unpack
 
@@ -206,9 +205,7 @@ def vits_ng(
     """
     if step_size is None:
         step_size = 1.0 if isinstance(model, models.Glm) else 0.1
-    validate.positive("step_size", step_size)
-    if not validate.is_traced(step_size) and np.any(np.asarray(step_size) > 1.0):
-        raise ValueError(f"step_size must be at most 1 for natural gradients, but is {step_size}")
+    validate.share("step_size", step_size)
     rows = rows_of(covariance, rank, model)
     if num_steps is None:
         is_seen_once = data.get("fold_after") is not None and isinstance(model, models.Glm)

@@ -23,8 +23,8 @@ pairs; looks are at 100, 150, 200, ... pairs.
 are alike" *holds* if the interval lies inside (-m, m), and *fails* if all of it lies beyond m or -m. The first look
 that decides counts.
 
-**Level.** 5 % for the whole scorecard: each claim has 5 % / 16, shared equally by its statements (Bonferroni). A claim
-made of several statements holds if all hold and fails if one fails.
+**Level.** 5 % for all claims in one reading: each claim has 5 % / 16, shared equally by its statements (Bonferroni). A
+claim made of several statements holds if all hold and fails if one fails.
 
 The mean decides, because the paper reports means. The median, the mean of the middle half and the share of seeds won
 are reported with it.
@@ -43,7 +43,7 @@ from vits.lab.results import BEST, VERDICTS, Claim
 HOLDS, FAILS, INCONCLUSIVE = VERDICTS
 
 LEVEL = 0.05
-"""The probability that any verdict of a scorecard is wrong is at most about this."""
+"""The probability that any verdict of a reading is wrong is at most about this."""
 
 CONFIDENCE = 1.0 - LEVEL
 """Coverage of single intervals."""

@@ -258,10 +258,10 @@ def _occupy(folder: Path, settings: dict[str, Any], record: Record) -> Record:
 
 
 def _check_same(folder: Path, old: dict[str, Any], settings: dict[str, Any]) -> None:
-    if old.get("name") != settings["name"]:
-        raise ValueError(
-            f"{folder} holds a run of '{old.get('name')}', not of '{settings['name']}'; choose another folder"
-        )
+    if not isinstance(old.get("name"), str):
+        raise ValueError(f"{folder}/settings.json is not that of a run; choose another folder")
+    if old["name"] != settings["name"]:
+        raise ValueError(f"{folder} holds a run of '{old['name']}', not of '{settings['name']}'; choose another folder")
     names = {*settings, "until_decided"}  # which only runs that add seeds have
     different = sorted(key for key in names if old.get(key, ADDED.get(key)) != settings.get(key))
     if different:
