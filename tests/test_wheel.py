@@ -24,9 +24,9 @@ def test_the_wheel_installs_without_constraints_and_runs_the_readme(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     run(sys.executable, "-m", "venv", tmp_path / "venv")
     programs = tmp_path / "venv/bin"
-    run(programs / "pip", "install", wheel)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     outside = {"cwd": tmp_path, "env": environment}
+    run(programs / "pip", "install", wheel, **outside)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
     printed = [run(programs / "python", "-c", block, **outside) for block in blocks]
     assert "0 failed seeds" in printed[0]
