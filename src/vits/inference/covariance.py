@@ -48,9 +48,9 @@ class Precision(NamedTuple):
 
     @property
     def is_drowned(self) -> Bool[Array, ""]:
-        """Whether the rounding error of D^-1 is as large as what Woodbury's identity leaves of it.
+        """Whether the rounding error of D^-1 is more than a tenth of what Woodbury's identity leaves of it.
 
-        Along the leading direction of W this is a share 1 / (1 + lmax(W D^-1 W')).
+        What is left along the leading direction of W is a share 1 / (1 + lmax(W D^-1 W')).
         """
         return ~(epsilon(self.factor) * jnp.linalg.norm(self._gram) <= RESOLUTION)
 
